@@ -35,7 +35,7 @@ def no_token(patch: Patch) -> None:
 
 def no_generation(patch: Patch) -> None:
     """[S31] A load of before the cache was cleared is in force."""
-    patch.setattr(loads, "_loading", lambda store, key, generation: store.find(key))
+    patch.setattr(loads, "_find_load", lambda store, key, generation: store.find(key))
 
 
 def no_fence(patch: Patch) -> None:

@@ -1,7 +1,9 @@
-"""How the loads of a cache are coordinated: which server their leases are on, and whether its values are there, too.
+"""Coordination of the loads of one cache: where their leases are, how keys are made and values serialized, and what this
+process knows of its loads.
 
-*Fused*: values live on Redis, so that one script looks at the value and at the lease. *Beside*: the leases of any other
-cache are on the server of an alias of the locks; for a cache of this process they are in this process.
+*Same server*: the values of a Redis cache and their leases are on one server, so one script reads both. *Separate server*:
+the leases of any other cache are on the server of an alias of ``REDIS_LOCKS``; those of a local-memory cache are in this
+process, too.
 """
 
 from __future__ import annotations
@@ -41,23 +43,23 @@ if TYPE_CHECKING:
     from .invalidation_retries import Retry
 
 OUTAGE_LOG_INTERVAL: Final = 10.0
-"""Seconds after which the log says once more that it doesn't answer."""
+"""Seconds between two log messages about a store that doesn't answer."""
 
 
 class CacheCoordinator:
-    """The loads of one cache.
+    """Coordinates the loads of one cache in this process.
 
     Attributes:
-        alias: of the cache that keeps the values.
-        fused: its values are where its leases are.
+        alias: alias of the cache that keeps the values.
+        same_server: values and leases are on one server.
         local: values and leases are in this process.
-        world: performs what the programs ask for.
-        flights: the loads of this process.
-        looks: its questions for what the store has.
-        retries: its invalidations that failed.
-        patience: with a store of leases that can't be reached. One that refuses is no reason to wait, since values are
-            loaded without it; a full one may refuse for hours.
-        values: packs values.
+        performer: performs the effects of load programs.
+        single_flight: the running loads of this process.
+        reads: the running reads of values in this process.
+        retries: invalidations that failed, to be repeated.
+        retry_limits: for how long to retry a store of leases that can't be reached. One that refuses isn't retried: values
+            are loaded without it, and a full one may refuse for hours.
+        values: serializes values.
     """
 
     def __init__(
@@ -80,18 +82,18 @@ class CacheCoordinator:
         self.reads = SingleFlight()
         self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.same_server)
         self.backoff_until: dict[str, float] = {}
-        """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
-        self.patience = RetryLimits(backend_wait, 0.0)
+        """Until when a key is not refreshed: its stale value is being loaded by another process, or its loader failed."""
+        self.retry_limits = RetryLimits(backend_wait, 0.0)
         self._spelling = spelling
         self._cache = caches.create_connection(alias)
         self.cache_class = type(self._cache)
         self.is_django_format = self.same_server and isinstance(self._cache, RedisCache)
-        """It is written as Django's own cache writes."""
+        """Whether values are stored in the format of Django's own Redis cache."""
         self.default_ttl: float | None = self._cache.default_timeout
         self._down_until = self._silent_until = 0.0
 
     def key(self, key: str, version: int | None) -> str:
-        """The key under which the cache stores a value; warns as the cache does.
+        """Return the key under which the cache stores a value; warns as the cache does.
 
         Raises:
             InvalidCacheKey: the cache doesn't take it.
@@ -99,17 +101,17 @@ class CacheCoordinator:
         return str(self._cache.make_and_validate_key(key, version=version))
 
     def unchecked_key(self, key: str, version: int | None) -> str:
-        """The same, of a cache that checks it itself when it is asked."""
+        """Return the same key without a check, for a cache that checks keys itself."""
         return str(self._cache.make_key(key, version=version))
 
     def load(self, key: str, name: str) -> LoadLease:
-        """The load of the value under a key of the cache."""
+        """Return the lease of the load of a value. ``key``: as the cache stores it."""
         keys = self._same_server_keys(key) if self.same_server else self._separate_server_keys(key)
         lock_id = LockId(self.engine.backend.identity, keys.lease)
-        return LoadLease(self.performer, lock_id, keys, name, self.alias, self.patience)
+        return LoadLease(self.performer, lock_id, keys, name, self.alias, self.retry_limits)
 
     def generations(self) -> list[str]:
-        """Where its generation is kept: that of a database of Redis is what all its caches have in common."""
+        """Return the keys of the generation counters. All caches in one Redis database share them."""
         counters = self._spelling.counters()
         return counters if self.same_server else [f"{counter}:{self.alias}" for counter in counters]
 
@@ -133,12 +135,12 @@ class CacheCoordinator:
 
     @property
     def down(self) -> bool:
-        """The store didn't answer a moment ago."""
+        """Whether the store failed a moment ago, and isn't asked for now."""
         return self._down_until > 0.0 and clock.now() < self._down_until
 
     def failed(self, failure: LockBackendError) -> None:
-        """The store can't be asked: for a moment it isn't. What it refuses, one key that is something else perhaps, is no
-        reason to do without it."""
+        """Record a failure of the store. If it can't be reached, it isn't asked for a moment; a refusal, which may concern one
+        key only, has no such effect."""
         now = clock.now()
         metrics.count(self.alias, metrics.DOWN)
         if now >= self._silent_until:
@@ -160,19 +162,19 @@ class CacheCoordinator:
         now = clock.now()
         keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
         self.forget(retry.key)
-        yield from self.load(retry.key, "").invalidating(keep, settle, self.patience)
-        if not self.same_server:  # only now: each attempt would void what was written since
+        yield from self.load(retry.key, "").invalidating(keep, settle, self.retry_limits)
+        if not self.same_server:  # last: each attempt would delete values written since
             yield Delete(retry.user_key, retry.version, stored=retry.key)
         self.forget(retry.key)
 
     def forget(self, key: str) -> None:
-        """Something is written under this key: who comes now waits for nothing that began before."""
+        """Let later callers of a key wait for no load that began before a write."""
         self.single_flight.forget(key)
         self.backoff_until.pop(key, None)
 
 
 def lease_of(key: str) -> str:
-    """The key of the lease beside a value, in the same slot of a Cluster: a key's own hash tag counts, if it has one."""
+    """Return the key of the lease of a value, in the same slot of a Cluster. The hash tag of the value's key is used, if any."""
     begin = key.find("{")
     tagged = begin >= 0 and key.find("}", begin) > begin + 1
     return f"{key}{{}}:k:load" if tagged else f"{{{key}}}:k:load"
@@ -187,12 +189,15 @@ _mutex = threading.RLock()
 
 
 def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
-    """The road of a cache, by its alias or itself. ``using``: the alias of the locks; by default the one that a
-    ``StampedeCache`` names, or "default".
+    """Return the coordinator of a cache. Calls with the same arguments return the same object until settings change.
+
+    Args:
+        cache: the cache, or its alias.
+        using: alias of ``REDIS_LOCKS``; by default the one that a ``StampedeCache`` names, or "default".
 
     Raises:
         InvalidCacheBackendError: there is no such cache.
-        InvalidLockBackend: its leases have no server.
+        InvalidLockBackend: there is no server for its leases.
     """
     alias = alias_of(cache)
     coordinator = _coordinators.get((alias, using))
@@ -205,7 +210,7 @@ def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoord
 
 
 def alias_of(cache: Any) -> str:
-    """The alias of a cache, or of its alias.
+    """Return the alias of a cache, which is given as itself or by its alias.
 
     Raises:
         TypeError: it isn't one of Django's ``caches``.
@@ -248,7 +253,7 @@ def _make(outer: str, wanted: str | None) -> CacheCoordinator:
 
 
 def _redis_backend() -> type[Backend] | None:
-    """Not where redis-py can't be used, of which the locks then tell."""
+    """Return the Redis backend, or None if redis-py can't be used; a check of the locks reports that."""
     try:
         backend: type[Backend] = import_string(DEFAULTS["BACKEND"])
     except ImportError:
@@ -257,7 +262,7 @@ def _redis_backend() -> type[Backend] | None:
 
 
 def _values_of(cache: Any) -> Values | None:
-    """What packs the values of a Redis cache that does with them just what Django's or django-redis's does."""
+    """Return the serializer of a Redis cache that stores values exactly as Django's or django-redis's does, or None."""
     cache_class = type(cache)
     if isinstance(cache, RedisCache):
         is_django_format = all(
@@ -272,7 +277,7 @@ def _values_of(cache: Any) -> Values | None:
 
 @clock.on_install
 def forget_coordinators(**_: object) -> None:
-    """Settings have changed."""
+    """Forget all coordinators after a change of settings."""
     with _mutex:
         for coordinator in _coordinators.values():
             coordinator.retries.drop()

@@ -1,4 +1,4 @@
-"""When a value is loaded again although it is still fresh, so that nobody meets the moment when it isn't."""
+"""Early refresh: decide whether to load a fresh value again before it is stale, so that no caller finds it stale."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from random import random
 from ..options import XFetch
 
 MAX_NAMES = 1024
-"""So many kinds of loads are remembered."""
+"""The number of names of loads whose durations are remembered."""
 
 NEWEST_WEIGHT = 0.2
-"""Of the newest load in the average."""
+"""The weight of the newest load in the moving average."""
 
 LATEST_PART = 4
-"""A value is never loaded earlier than in the last quarter of its ttl, however slow its loader is."""
+"""A value is never loaded before the last quarter of its ttl, even if its loader is slow."""
 
 
 _seconds: dict[str, float] = {}
-"""By the names of loads, what one takes, averaged over those that went well."""
+"""The average duration of successful loads, by name."""
 
 
 def learn(name: str, seconds: float) -> None:
-    """A load of this name took so long, from the loader's begin to its end."""
+    """Record the duration of a successful load."""
     known = _seconds.get(name)
     if known is None and len(_seconds) >= MAX_NAMES:
         _seconds.clear()
@@ -30,7 +30,10 @@ def learn(name: str, seconds: float) -> None:
 
 
 def due(early: float | XFetch | None, name: str, fresh_for: float, ttl: float) -> bool:
-    """Whether a value that is fresh for ``fresh_for`` more of its ``ttl`` seconds is to be loaded now."""
+    """Whether to load a value now that is fresh for ``fresh_for`` more of its ``ttl`` seconds.
+
+    For ``XFetch`` see "Optimal Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
+    """
     if early is None:
         return False
     if isinstance(early, XFetch):

@@ -1,5 +1,5 @@
-"""What a load asks of the world besides the store: to read and write a cache of another kind, to run a loader, to wait for
-a flight."""
+"""Effects of loads besides those of locks, and what performs them: reading and writing a cache, running a loader, waiting for
+a load of this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Fetch(Effect[Any]):
-    """Read what the cache has; ``MISSING`` if nothing. ``stored``: the key as the cache stores it, here and below."""
+    """Read a value from the cache; ``MISSING`` if there is none. ``stored``: the key as the cache stores it, here and below."""
 
     local: ClassVar[bool] = False
 
@@ -41,7 +41,7 @@ class Fetch(Effect[Any]):
 
 @dataclass(slots=True)
 class FetchMany(Effect[dict[str, Any]]):
-    """Read what the cache has of these keys, each with the key as the cache stores it."""
+    """Read the values of many keys from the cache. ``keys``: maps each key to the key as the cache stores it."""
 
     local: ClassVar[bool] = False
 
@@ -51,7 +51,7 @@ class FetchMany(Effect[dict[str, Any]]):
 
 @dataclass(slots=True)
 class SendCommands(Effect[list[Any]]):
-    """Send commands in one write; of each the reply, or the error."""
+    """Send commands in one write; the result is the reply or the error of each."""
 
     local: ClassVar[bool] = False
 
@@ -60,7 +60,7 @@ class SendCommands(Effect[list[Any]]):
 
 @dataclass(slots=True)
 class Store(Effect[None]):
-    """Have the cache keep this for so many seconds; None: for ever."""
+    """Store a value in the cache for some seconds; None: forever."""
 
     local: ClassVar[bool] = False
 
@@ -73,7 +73,7 @@ class Store(Effect[None]):
 
 @dataclass(slots=True)
 class Delete(Effect[None]):
-    """Have the cache forget what it keeps."""
+    """Delete a value from the cache."""
 
     local: ClassVar[bool] = False
 
@@ -84,7 +84,7 @@ class Delete(Effect[None]):
 
 @dataclass(slots=True)
 class Run(Effect[Any]):
-    """Run a loader. ``sync_call`` calls it; ``async_call`` does so in a loop."""
+    """Run a loader: by ``sync_call`` in a thread, by ``async_call`` in a task."""
 
     local: ClassVar[bool] = False
 
@@ -94,18 +94,18 @@ class Run(Effect[Any]):
 
 @dataclass(slots=True)
 class Lead(Effect[None]):
-    """Lead a flight: in a task of its own, which outlives a caller who is cancelled; a thread does so itself."""
+    """Lead a load: a thread runs the program itself; a task starts another one, which outlives a cancelled caller."""
 
     local: ClassVar[bool] = False
 
     program: Program[None]
     unstarted: Callable[[], object]
-    """What lands it if its task is cancelled before it began: the loop ends."""
+    """Called if the task is cancelled before it begins, because its loop ends: ends the load for its followers."""
 
 
 @dataclass(slots=True)
 class LeadInBackground(Effect[None]):
-    """Lead a flight in the background; in its own thread if its loader isn't asynchronous."""
+    """Lead a load in the background: in a thread of its own, or in a task if the loader is asynchronous."""
 
     local: ClassVar[bool] = False
 
@@ -116,8 +116,10 @@ class LeadInBackground(Effect[None]):
 
 @dataclass(slots=True)
 class Follow(Effect["LoadOutcome | None"]):
-    """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
-    is claimed. ``leads``: the caller leads it, and waits although others may have given it up."""
+    """Wait for a load of this process; the result is its outcome, or None if it takes longer than ``until``.
+
+    ``or_claimed``: a thread stops waiting when the load is claimed. ``leads``: the caller leads the load, and waits even if
+    its followers have stopped waiting."""
 
     local: ClassVar[bool] = False
 
@@ -129,18 +131,18 @@ class Follow(Effect["LoadOutcome | None"]):
 
 
 class _CacheAccess:
-    """Those of the cache of an alias, each under the key that it had for its caller. The function that makes keys may read the
-    tenant from its thread, which has another one at COMMIT, and none in the background."""
+    """Reads and writes the cache of an alias, each value under the key that it had for its caller: a key function may read the
+    tenant from its thread, which has another tenant at COMMIT, and none in the background."""
 
     def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self._alias = alias
         self._make_key = make_key
 
     def _makes(self, key: str, version: int | None, stored: str) -> bool:
-        """Whether the key would be stored as it was for its caller."""
+        """Whether the cache makes the same stored key in this thread as it did for the caller."""
         try:
             return self._make_key(key, version) == stored
-        except Exception:  # noqa: BLE001 - whatever a function raises that finds no tenant
+        except Exception:  # noqa: BLE001 - whatever a key function raises without a tenant
             return False
 
     @contextmanager
@@ -148,7 +150,7 @@ class _CacheAccess:
         if self._makes(effect.key, effect.version, effect.stored):
             yield caches[self._alias]
             return
-        # Only then, since a cache that delegates to another one needs the key as its user has it
+        # Only in this case, since a cache that delegates to another one needs the key as the caller passed it
         cache = caches.create_connection(self._alias)
         vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored))
         try:
@@ -196,8 +198,8 @@ class _CacheAccess:
 
 
 class LoadPerformer:
-    """Performs a load's effects: the engine's, and those of the cache of an alias, which makes the keys that it stores with
-    ``make_key``."""
+    """Performs the effects of loads: those of the engine, and those of the cache of an alias. ``make_key`` makes the keys
+    under which that cache stores values."""
 
     def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self.engine = engine
@@ -258,7 +260,7 @@ class LoadPerformer:
 
     async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
-        assert loop is not None  # noqa: S101 - we are in a coroutine
+        assert loop is not None  # noqa: S101 - this is a coroutine
         event = TaskEvent(loop, self.engine.alarm)
         return await effect.single_flight.afollow(effect.inflight, effect.until, event, leads=effect.leads)
 

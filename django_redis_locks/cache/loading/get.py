@@ -1,8 +1,8 @@
-"""How a value is come by: the programs of ``get_or_load``.
+"""The get_or_load algorithm.
 
-A value that is there costs one question. Without one, the callers of this process share a flight; who leads it claims the
-load in the store, or waits there until somebody else's has ended. What was written or invalidated meanwhile is never
-overwritten: the claim is void then, its value goes to the one who loaded it, and the others begin anew.
+A hit costs one read. On a miss, the callers of a process share one load (singleflight): its leader claims the load in the
+store, or waits there until the load of another process has ended. A write or an invalidation during a load makes its claim
+void: the loaded value is not stored, only the leader gets it, and its followers start again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """The value, from the cache or its loader."""
+    """Return the value, from the cache or its loader."""
     now = commits.pending_value(request) or request.first_read or (yield from read_cache(request))
     if now.value is MISSING:
         return (yield from load_missing(request))
@@ -52,7 +52,7 @@ def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
 
 
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """There is none: load it, or wait for the load that runs."""
+    """Load a value that the cache lacks, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
     if request.nested_in(request.lock_id) is not None or (yield from commits.never_leaves_transactions(request)):
         return (yield from _load_alone(request))
@@ -106,7 +106,7 @@ def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program
 
 
 def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
-    """What another caller's flight brought; None if it took too long."""
+    """Wait for another caller's load. Returns its outcome, or None if it took too long."""
     single_flight = request.coordinator.single_flight
     try:
         helps = loaders.may_run_sync_code_of(inflight.leader_loop)
@@ -115,7 +115,7 @@ def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Progr
     finally:
         request.stop_following(inflight)
     if outcome is None and helps:
-        # A task leads, whose synchronous code is to run in this very thread: do it in its place
+        # The leader is a task whose synchronous code must run in this thread: run the load in its place
         if (claimed := single_flight.take_over(inflight)) is not None:
             request.token, claim = claimed
             yield from publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND))
@@ -138,7 +138,7 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
 
 
 def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load it now, whoever is at it: his value may be older than what is known to have changed."""
+    """Load the value now, even if another load is running: its value may be older than the change that this caller knows of."""
     coordinator = request.coordinator
     coordinator.forget(request.key)
     inflight, leads = coordinator.single_flight.join(request.key)
@@ -159,7 +159,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
 
 
 def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
-    """Somebody else still loads it, and the wait is over."""
+    """The wait is over, and another caller is still loading: act as ``on_timeout`` says."""
     options = request.options
     if options.on_timeout == "load":
         claim = yield from claim_load(request, request.claim(0.0, extra=request.lease))
@@ -177,13 +177,13 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     if options.default is not MISSING:
         return LoadResult(options.default, "default", None, clock.now() - begin)
     raise LoadTimeout(
-        f"{request.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
+        f"{request.name!r} is still being loaded by another caller after {clock.now() - begin:.1f} s. Let stale values be "
         "served (stale=), wait longer (wait=), or give a default",
         request.user_key,
     )
 
 
 def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load it for this caller alone, and don't store it."""
+    """Load the value for this caller only, without storing it."""
     outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
     return result_for_caller(request, outcome, True, 0.0)

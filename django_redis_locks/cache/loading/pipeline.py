@@ -1,4 +1,4 @@
-"""Several programs side by side: what all of them ask the store goes there in one write."""
+"""Run several programs at once, and send the commands that they yield in one write."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ R = TypeVar("R")
 
 
 def run_pipelined(programs: Sequence[Program[R]]) -> Program[list[R | Exception]]:
-    """The result of each program, or what it raised. What interrupts one interrupts all."""
-    strands = [_PipelinedProgram(program) for program in programs]
+    """Return the result of each program, or the exception that it raised. An interruption of one interrupts all."""
+    runs = [_PipelinedProgram(program) for program in programs]
     try:
-        for strand in strands:
-            strand.resume(None)
-        while asking := [strand for strand in strands if strand.effect is not None]:
-            commands = [strand for strand in asking if isinstance(strand.effect, Command)]
+        for run in runs:
+            run.resume(None)
+        while asking := [run for run in runs if run.effect is not None]:
+            commands = [run for run in asking if isinstance(run.effect, Command)]
             if commands:
-                replies = yield SendCommands([strand.effect for strand in commands])  # type: ignore[misc]
-                for strand, reply in zip(commands, replies, strict=True):
-                    strand.resume(reply)
-            for strand in asking:
-                if strand not in commands and strand.effect is not None:
-                    yield from strand.perform_alone()
+                replies = yield SendCommands([run.effect for run in commands])  # type: ignore[misc]
+                for run, reply in zip(commands, replies, strict=True):
+                    run.resume(reply)
+            for run in asking:
+                if run not in commands and run.effect is not None:
+                    yield from run.perform_alone()
     except GeneratorExit:
         raise
     except BaseException as interruption:
-        for strand in strands:
-            yield from strand.unwind(interruption)
+        for run in runs:
+            yield from run.unwind(interruption)
         raise
-    return [strand.result for strand in strands]
+    return [run.result for run in runs]
 
 
 class _PipelinedProgram(Generic[R]):
-    """One of the programs: what it asks for now, if it goes on, and its result otherwise."""
+    """One of the programs: the effect that it waits for, or its result if it has ended."""
 
     def __init__(self, program: Program[R]) -> None:
         self.effect: Effect[Any] | None = None
@@ -48,7 +48,7 @@ class _PipelinedProgram(Generic[R]):
         self._program = program
 
     def resume(self, reply: Any) -> None:
-        """With this reply, or this failure."""
+        """Continue the program with a reply; an exception is raised in it."""
         self.effect = None
         try:
             self.effect = self._program.throw(reply) if isinstance(reply, Exception) else self._program.send(reply)
@@ -58,16 +58,16 @@ class _PipelinedProgram(Generic[R]):
             self.result = error
 
     def perform_alone(self) -> Program[None]:
-        """What it asks for isn't the store's to answer."""
-        assert self.effect is not None  # noqa: S101 - else nobody asks
+        """Perform an effect that is no command."""
+        assert self.effect is not None  # noqa: S101 - called only while an effect is due
         try:
             reply = yield self.effect
-        except Exception as error:  # noqa: BLE001 - it is for this program
+        except Exception as error:  # noqa: BLE001 - raised in the program
             reply = error
         self.resume(reply)
 
     def unwind(self, interruption: BaseException) -> Program[None]:
-        """What a program asks for while it unwinds ends at once."""
+        """Interrupt the program, and perform the effects of its cleanup."""
         if self.effect is None:
             return
         try:

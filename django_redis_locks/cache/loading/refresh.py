@@ -1,4 +1,4 @@
-"""A value is stale, or about to be: one caller loads it, and the others are served what there is."""
+"""Stale-while-revalidate and early refresh: one caller loads the value again, the others are served the one in the cache."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 BUSY_BACKOFF: Final = 0.1
-"""Seconds for which nobody of this process asks again whether somebody else still loads a stale value."""
+"""Seconds for which this process doesn't ask again whether another caller is still loading a stale value."""
 
 
 def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult[Any]) -> Program[LoadResult[Any]]:
-    """Have one caller load it; the result for this one, who otherwise would get ``result``."""
+    """Start a refresh unless one is running. Returns ``result``, or the new value if the caller loads or waits for it."""
     coordinator, options = request.coordinator, request.options
     single_flight = coordinator.single_flight
     if coordinator.backs_off(request.key) or request.nested_in(request.lock_id) is not None:
@@ -77,8 +77,11 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
 def _claim_refresh(
     request: LoadRequest, now: CachedValue, wait: float
 ) -> Program[tuple[Claim | None, CachedValue | None]]:
-    """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
-    a newer value, if there is one."""
+    """Claim the refresh, and read the value again: it may have been invalidated since the first read.
+
+    Returns:
+        The claim and the current value, or None and a newer value, if there is one.
+    """
     coordinator = request.coordinator
     lease = None if request.options.refresh in ("inline", "thread") else round(1000 * request.options.start_within)
     claim_request = request.claim(wait, fresh_above=max(now.remaining_ms, request.stale_ms), lease=lease)
@@ -105,7 +108,7 @@ def _claim_refresh(
 def _refreshed_or(
     request: LoadRequest, outcome: LoadOutcome, result: LoadResult[Any], *, leads: bool = False
 ) -> LoadResult[Any]:
-    """What a flight brought in place of the value that there was."""
+    """Return the refreshed value, or ``result`` if the load failed or brought none."""
     if outcome is RETRY:
         return result
     if outcome.error is not None:
@@ -116,7 +119,7 @@ def _refreshed_or(
 
 
 def result_for_caller(request: LoadRequest, outcome: LoadOutcome, leads: bool, waited: float) -> LoadResult[Any]:
-    """What a flight brought, to one of its callers."""
+    """Return or raise the outcome of a load for one of its callers."""
     if outcome.error is not None:
         raise outcome.failure(leads)
     value = outcome.value if leads else outcome.copy()

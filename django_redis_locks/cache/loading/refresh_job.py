@@ -1,7 +1,7 @@
-"""A load that is claimed here and carried out elsewhere: by a worker of Celery, or whatever a project has.
+"""Refresh jobs: loads that are claimed in this process and carried out in another one, such as a Celery worker.
 
-The claim goes with it. A job that is lost costs no more than its lease; one that comes twice, or too late, finds that the
-claim isn't in force any more.
+The claim's token travels with the job. A lost job costs no more than its lease; a job that arrives twice, or too late,
+finds that the claim is no longer in force.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .request import LoadRequest
 
 CELERY = "celery_locks.cache_refresh.submit"
-"""What ``refresh="celery"`` stands for."""
+"""The callable behind ``refresh="celery"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Job:
     request: Any = field(default=None, repr=False)
 
     def run(self) -> bool:
-        """Carry it out in this process; False if it isn't to be done any more."""
+        """Carry the load out in this process. Returns False if the claim is no longer in force, or the load failed."""
         performer = self.request.coordinator.performer
         if self.request.asynchronous or self.request.in_task:
             return async_to_sync(arun)(carry_out(self.request, self.token), performer)
@@ -61,7 +61,7 @@ class Job:
 
 
 def path_of(loader: Any) -> str:
-    """Where a loader is found by its name; "" if it isn't."""
+    """Return ``module:qualname`` of a loader, or "" if it can't be imported by that."""
     module, name = getattr(loader, "__module__", None), getattr(loader, "__qualname__", "")
     if not module or not name or "<" in name:
         return ""
@@ -69,7 +69,7 @@ def path_of(loader: Any) -> str:
 
 
 def carry_out(request: LoadRequest, token: str) -> Program[bool]:
-    """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
+    """Carry out a load that another process claimed and handed over; False if the claim is no longer in force."""
     request.token = token
     owned, _ = yield from request.load.checking(token, request.lease)
     if not owned:
@@ -77,7 +77,7 @@ def carry_out(request: LoadRequest, token: str) -> Program[bool]:
     before = yield from read_cache(request)
     claim = yield from claim_load(
         request, request.claim(0.0, take=OVERRIDE_CLAIM)
-    )  # with a token of our own: a job may come twice
+    )  # with a token of its own: a job may arrive twice
     if claim is None or claim.verdict != CLAIMED:
         return False
     outcome = yield from run_load(request, InflightLoad(), claim, before)
@@ -85,7 +85,7 @@ def carry_out(request: LoadRequest, token: str) -> Program[bool]:
 
 
 def hand_over(request: LoadRequest, claim: Claim) -> None:
-    """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
+    """Submit a claimed load as a job. If that fails, a thread of this process carries it out."""
     request.in_task = running_loop() is not None
     job = request.job if isinstance(request.job, Job) else Job(path_of(request.loader))
     job = replace(job, token=request.token, expire=request.options.start_within, request=request)
@@ -93,7 +93,7 @@ def hand_over(request: LoadRequest, claim: Claim) -> None:
         request.coordinator.performer.unwatch(claim.hold)
         claim.hold.state = State.GONE
     if request.options.refresh == "celery" and running_loop() is not None:
-        background.in_thread(partial(_submit, job, _do))  # to publish would block the loop
+        background.in_thread(partial(_submit, job, _do))  # publishing a message would block the loop
     else:
         _submit(job, _do_in_thread)
 
@@ -103,7 +103,7 @@ def _submit(job: Job, otherwise: Callable[[Job], None]) -> None:
     try:
         submit = import_string(CELERY) if how == "celery" else how
         submit(job)
-    except Exception as error:  # noqa: BLE001 - a broker that is down, a callable that fails
+    except Exception as error:  # noqa: BLE001 - whatever a broker or a callable raises
         _warn(job, error)
         otherwise(job)
 
@@ -115,12 +115,12 @@ def _do_in_thread(job: Job) -> None:
 def _do(job: Job) -> None:
     try:
         job.run()
-    except Exception:  # noqa: BLE001 - where no thread is free it is the caller's, who has a value
+    except Exception:  # noqa: BLE001 - without a free thread it runs in the caller, which has a value
         metrics.log.exception("The refresh of %r failed", job.request.name)
 
 
 _warned: set[str] = set()
-"""Paths of what can never be handed over."""
+"""Paths of functions that can never be handed over, which are logged once."""
 
 
 def _warn(job: Job, error: Exception) -> None:

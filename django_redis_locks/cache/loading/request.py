@@ -1,4 +1,4 @@
-"""One caller's question for one value."""
+"""One caller's request for one value."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 
 class LoadRequest:
-    """Attributes:
-    plain: the key as the caller has it; ``key``: as the cache stores it.
-    name: the label of the load, for figures and messages.
-    token: of the claim that this caller makes.
-    job: the ``Job`` with which another process can load it, if there is one.
+    """The request of one caller for one value: its key, loader and options.
+
+    Attributes:
+        user_key: the key as the caller passed it; ``key``: as the cache stores it.
+        name: the label of the load in metrics and messages.
+        token: the token of the claim that this caller makes.
+        job: the ``Job`` with which another process can load the value, if there is one.
+        needs_lifetime: whether reads must return the remaining lifetime of the value, for ``stale`` or ``early``.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class LoadRequest:
             else coordinator.unchecked_key(user_key, version)
         )
         self.first_read: CachedValue | None = None
-        """What a first look has brought."""
+        """The result of a read that the caller has already made."""
         self.name = name or usual_name(str(user_key))
         self.loader = loader
         self.options = options
@@ -60,7 +63,6 @@ class LoadRequest:
         self.stale_ms = round(options.stale * 1000)
         self.asynchronous = self.in_task = False
         self.needs_lifetime = options.stale > 0 or options.early is not None
-        """Whether it must be known how long a value has left."""
         self._load: Any = None
 
     @property
@@ -76,29 +78,29 @@ class LoadRequest:
 
     @property
     def lease(self) -> int:
-        """Milliseconds after which the claim of a process that has died is over."""
+        """Milliseconds after which the claim of a dead process ends."""
         return max(10, round(1000 * min(self.coordinator.performer.tuning.load_lease, self.options.max_hold or inf)))
 
     @property
     def ttl(self) -> float | None:
-        """Seconds for which a value is fresh; None: for ever."""
+        """Seconds for which a value stays fresh; None: forever."""
         ttl: float | None = self.options.ttl
         return self.coordinator.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
 
     @property
     def stores(self) -> bool:
-        """Whether a value is kept at all."""
+        """Whether values are stored at all."""
         ttl = self.ttl
         return ttl is None or ttl > 0
 
     def decode(self, remaining_ms: int, data: Any) -> CachedValue:
-        """What the store has. What can't be read, because its class is gone, counts as absent."""
+        """Deserialize what the store returned. A value that can't be read, because its class is gone, counts as absent."""
         if data is None:
             return NOT_FOUND
         try:
             value = self.coordinator.values.loads(data)
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
-            metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
+            metrics.log.warning("A value of %r can't be read, and is loaded again: %r", self.name, error)
             return NOT_FOUND
         return value_with_lifetime(value, remaining_ms, self.options.stale)
 
@@ -111,7 +113,7 @@ class LoadRequest:
         extra: int | None = None,
         lease: int | None = None,
     ) -> ClaimRequest:
-        """A wish to load it."""
+        """Return a request to claim the load, that waits for at most ``wait`` seconds."""
         return ClaimRequest(
             wait,
             running_loop(),
@@ -123,16 +125,20 @@ class LoadRequest:
         )
 
     def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:
-        """The load of the same value within which this one runs."""
+        """Return the load of the same value inside whose loader this caller runs, or None."""
         for outer in loaders.active_loads.get():
             if outer[0] == lock_id:
                 return outer
         return None
 
     def start_following(self, inflight: InflightLoad) -> bool:
-        """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
+        """Record that all loads inside which this caller runs wait for another load.
+
+        Returns:
+            False, with nothing recorded, if that load itself waits for one of them: waiting would be a deadlock.
+        """
         self._outer = [outer for _, outer in loaders.active_loads.get() if outer is not None]
-        for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
+        for outer in self._outer:  # before the check: of two callers that start to wait for each other, one sees it
             outer.waits_for.append(inflight)
         if self._outer and inflight.depends_on(self._outer):
             self.stop_following(inflight)
@@ -140,6 +146,6 @@ class LoadRequest:
         return True
 
     def stop_following(self, inflight: InflightLoad) -> None:
-        """They wait for it no longer."""
+        """Undo ``start_following``."""
         for outer in self._outer:
             outer.waits_for.remove(inflight)

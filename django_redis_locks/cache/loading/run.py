@@ -1,4 +1,4 @@
-"""Under a claim, or without one: the loader runs, and its value goes to the callers and into the cache."""
+"""Claim a load, run its loader, and publish the outcome to the callers that wait for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def read_cache(request: LoadRequest) -> Program[CachedValue]:
-    """What the cache has. What can't be read counts as absent."""
+    """Read the value from the cache. A value that can't be read counts as absent."""
     coordinator = request.coordinator
     if not coordinator.same_server:
         return read_envelope((yield Fetch(request.user_key, request.version, request.key)))
@@ -52,11 +52,11 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
 
 
 def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """What a claim came to."""
+    """Act on the store's answer to a claim: load, return the value that was found, or retry."""
     now, as_of = request.decode(claim.value_left, claim.value), claim.asked
     if claim.verdict == CLAIMED:
         request.coordinator.single_flight.claimed(inflight, request.token, claim)
-        if not request.coordinator.same_server:  # it may have been stored since we looked
+        if not request.coordinator.same_server:  # the value may have been stored since the read
             as_of = clock.now()
             now = yield from reread(request, claim)
             if now.value is not MISSING and now.fresh:
@@ -68,7 +68,7 @@ def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
         now = yield from read_cache(request)
     if now.value is not MISSING:
         return outcome_of_read(request, now, as_of)
-    if claim.verdict == FRESH:  # it can't be read
+    if claim.verdict == FRESH:  # fresh, but it can't be deserialized
         claim = (yield from claim_load(request, request.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
         return (yield from run_load(request, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
     if claim.verdict == UNCOORDINATED:
@@ -79,8 +79,8 @@ def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
 
 
 def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """A load ended a moment ago without a value for others. Those who waited for one that isn't stored load at once; a failure
-    is for those who ask to be told."""
+    """Act on the note of a load that has just ended without storing a value. Callers that waited for a value that isn't stored
+    load at once; a failure is raised only for callers with ``error_ttl``."""
     if claim.said == REASON_NOT_STORED and claim.waited:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.said != REASON_NOT_STORED and request.options.error_ttl:
@@ -93,6 +93,7 @@ def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
 
 
 def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
+    """Read the value again under a claim. If that fails, the claim is given up in the background."""
     try:
         return (yield from read_cache(request))
     except BaseException as failure:
@@ -103,11 +104,11 @@ def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
 
 
 def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
-    """Land a flight with what a program brings."""
+    """Run a program and give its outcome to all followers of the load."""
     finish = partial(request.coordinator.single_flight.finish, request.key, inflight)
     try:
         outcome = yield from program
-    except Exception as error:  # noqa: BLE001 - it is told to all who follow
+    except Exception as error:  # noqa: BLE001 - raised in all followers
         outcome = LoadOutcome(error=error)
     except BaseException:
         finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.user_key), leader_only=True))
@@ -116,7 +117,7 @@ def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Progr
 
 
 def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
-    """The task that was to load it never began."""
+    """Release the claim and the followers of a load whose task never began."""
     if claim is not None:
         cleanup = request.load.abandoning(request.token, claim.hold, request.lease)
         request.coordinator.performer.handlers[type(cleanup)](cleanup)
@@ -124,14 +125,19 @@ def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim
 
 
 def outcome_of_read(request: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
-    """What was found by a question that was sent then."""
+    """Return the outcome of a read that was sent at ``as_of``."""
     source: Source = "waited" if now.fresh else "stale"
     return LoadOutcome(now.value, source, values=request.coordinator.values, fresh_for=now.fresh_for, as_of=as_of)
 
 
 def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Claim | None]:
-    """Claim the load; None if the store can't be asked. Where that wasn't looked at it is asked once before anybody waits:
-    one that is down isn't waited for."""
+    """Claim the load.
+
+    On a separate server the first attempt doesn't wait: callers never wait for a server that is down.
+
+    Returns:
+        The claim, or None if the store can't be reached.
+    """
     if request.coordinator.down:
         return None
     request.token = claim_request.token
@@ -152,7 +158,7 @@ def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Cla
 def run_load(
     request: LoadRequest, inflight: InflightLoad, claim: Claim | None, before: CachedValue
 ) -> Program[LoadOutcome]:
-    """Run the loader, under a claim or without one, and store what it brings."""
+    """Run the loader, with or without a claim, and store its value."""
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
     context = loaders.LoadContext(request.user_key, before.value)
@@ -194,7 +200,7 @@ def run_load(
 
 
 def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
-    """A loader begins: callers wait for it until its claim is void, or ``max_hold`` is over."""
+    """Let followers of the load wait only until its claim is void, or ``max_hold`` is over."""
     abandon = partial(request.coordinator.single_flight.abandon, request.key, inflight)
     if claim is not None and claim.hold is not None:
         claim.hold.on_void = abandon
@@ -203,6 +209,7 @@ def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | N
 
 
 def loader_effect(loader: Any, arguments: tuple[Any, ...], within: loaders.LoadStack) -> Run:
+    """Return the effect that runs a loader. ``within``: the loads that it carries out."""
     return Run(
         partial(loaders.call_loader, loader, arguments, within),
         partial(loaders.acall_loader, loader, arguments, within),

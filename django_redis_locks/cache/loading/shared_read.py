@@ -1,8 +1,8 @@
-"""Looking at one value together: of a crowd that asks at once, one asks the store.
+"""Coalesced reads: of many callers that read one value at the same time, one asks the store.
 
-Who comes while a look is on its way waits for it. If there is nothing, that is as good as a look of his own: the claim
-looks again. Otherwise it began before he came, and something may have changed between the two; the next look, which all
-who waited share, didn't. The tasks of each loop are by themselves, since another one may be blocked.
+A caller that arrives during a read waits for it. If that read finds no value, the caller uses the result: its claim reads
+again. Otherwise the read began before the caller arrived, and the value may have changed since; so all callers that waited
+share one more read. Tasks share reads with tasks of their own event loop only, since another loop may be blocked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ABSENT = -2, None
 
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
-    """The milliseconds that the value has left, and the value."""
+    """Return the remaining milliseconds of a value, and its data: -2 and None if there is none."""
     reads, key = request.coordinator.reads, (running_loop(), request.key, request.needs_lifetime)
     read, leads = reads.join(key)
     if not leads:

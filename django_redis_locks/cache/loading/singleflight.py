@@ -1,4 +1,7 @@
-"""One load per key in this process, and everybody else who wants it: Go's singleflight, for threads and tasks alike."""
+"""In-process request coalescing: one load per key, whose outcome all callers of the process share.
+
+The same as Go's ``singleflight`` package, for threads and tasks. The first caller leads the load, the others follow it.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class LoadOutcome:
-    """What a flight brought.
+    """The outcome of a load.
 
     Attributes:
         value: ``MISSING`` if there is none.
-        error: what the loader raised.
-        source: where the value is from, to those who waited.
-        alone: it is only for the caller who led: what was written meanwhile is newer, or not yet committed.
-        as_of: when it was certainly true, on our clock: who came later may know of something newer.
+        error: the exception that the loader raised, or None.
+        source: where the value is from, for followers.
+        leader_only: it is for the leader only: a newer value was written during the load, or it isn't committed yet.
+        as_of: the time on the monotonic clock at which it was current. Callers that begin later may know of a newer value.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class LoadOutcome:
         self.value = value
         self.source = source
         self.error = error
-        self._traceback = None if error is None else error.__traceback__  # who leads adds to it
+        self._traceback = None if error is None else error.__traceback__  # raising it in the leader extends it
         self.fresh_for = fresh_for
         self.leader_only = leader_only
         self.as_of = as_of
@@ -55,16 +58,16 @@ class LoadOutcome:
         self._unserializable = False
 
     def is_valid_since(self, begin: float) -> bool:
-        """Whether one who follows since then may have it."""
+        """Whether a follower that began at this time may be given it."""
         return not self.leader_only and begin <= self.as_of
 
     def failure(self, leads: bool) -> BaseException:
-        """What the loader raised, for the caller who led, or for one who waited."""
+        """Return the loader's exception: itself for the leader, a copy for a follower."""
         assert self.error is not None  # noqa: S101 - it failed
         return self.error if leads else for_another_caller(self.error, self._traceback)
 
     def copy(self) -> Any:
-        """The value for one who waited: a copy of his own, as if he had read it from the cache."""
+        """Return the value for a follower: a copy of its own, as if it were read from the cache."""
         if self._values is None:
             return self.value
         self.serialize()
@@ -72,28 +75,32 @@ class LoadOutcome:
             return self.value
         try:
             return self._values.loads(self._data)
-        except Exception:  # noqa: BLE001 - what was loaded is no failure because it can't be read again
+        except Exception:  # noqa: BLE001 - a value that can't be copied is shared
             return self.value
 
     def serialize(self) -> None:
-        """Before who led has the value, and may change it."""
+        """Serialize the value for followers, before the leader returns it and its caller may change it."""
         if self._data is None and self._values is not None and not self._unserializable:
             try:
                 self._data = self._values.dumps(self.value)
-            except Exception:  # noqa: BLE001 - what isn't stored need not be storable
+            except Exception:  # noqa: BLE001 - a value that isn't stored need not be serializable
                 self._unserializable = True
 
 
 RETRY: Final = LoadOutcome()
-"""It brought nothing: begin anew."""
+"""The load has no outcome: callers start again."""
 
 LOAD_ALONE: Final = LoadOutcome()
-"""What it would bring can't be shared: each caller loads."""
+"""The outcome can't be shared: each caller loads for itself."""
 
 
 class InflightLoad:
-    """A load on its way. ``waits_for`` are others that its loader waits for, or
-    that loads within it wait for."""
+    """A load that is running.
+
+    Attributes:
+        events: wake the threads and tasks that wait for it.
+        waits_for: the loads that its loader, or a load inside of it, waits for.
+    """
 
     __slots__ = ("abandoned_at", "claimed", "events", "has_followers", "leader_loop", "outcome", "waits_for")
 
@@ -103,17 +110,17 @@ class InflightLoad:
         self.waits_for: list[InflightLoad] = []
         self.has_followers = False
         self.abandoned_at = inf
-        """When those who follow it give it up, on our clock."""
+        """When its followers stop waiting, on the monotonic clock."""
         self.leader_loop: object = None
-        """The loop of a task that leads it."""
+        """The event loop of the task that leads it; None for a thread."""
         self.claimed: tuple[str, Claim] | None = None
-        """Its claim in the store, for a thread that can't wait for that task."""
+        """The token and the claim in the store, for a thread that has to take the load over from that task."""
 
     def is_done(self) -> bool:
         return self.outcome is not None
 
     def depends_on(self, others: list[InflightLoad]) -> bool:
-        """Whether it is one of them, or waits for one in the end."""
+        """Whether it is one of these loads, or waits for one of them, directly or through others."""
         seen: set[InflightLoad] = set()
         ahead = [self]
         while ahead:
@@ -127,19 +134,19 @@ class InflightLoad:
 
 
 class SingleFlight:
-    """The loads of one cache that are on their way. The mutex is a real lock: check-then-act on a dict is no secret."""
+    """The running loads of one cache in this process, by key. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self.clear()
         _all.add(self)
 
     def clear(self) -> None:
-        """After a fork: they are the parent's."""
+        """Forget all loads after a fork: they belong to the parent."""
         self._mutex = threading.RLock()
         self._inflight: dict[Any, InflightLoad] = {}
 
     def join(self, key: Hashable) -> tuple[InflightLoad, bool]:
-        """The flight for a key, and whether the caller is to lead it."""
+        """Return the load of a key, and whether the caller leads it."""
         with self._mutex:
             inflight = self._inflight.get(key)
             if inflight is not None:
@@ -149,12 +156,12 @@ class SingleFlight:
             return inflight, True
 
     def forget(self, key: Hashable) -> None:
-        """Who comes now doesn't join: what the flight brings is older than he is."""
+        """Let later callers start a new load: the outcome of the running one may be older than a write."""
         with self._mutex:
             self._inflight.pop(key, None)
 
     def abandon(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
-        """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
+        """Let followers wait until ``at`` at most: the lease of the load is over, or its loader has run for too long."""
         with self._mutex:
             inflight.abandoned_at = min(inflight.abandoned_at, at)
             if clock.now() >= inflight.abandoned_at and self._inflight.get(key) is inflight:
@@ -171,7 +178,7 @@ class SingleFlight:
         return self._inflight.get(key) is inflight
 
     def finish(self, key: Hashable, inflight: InflightLoad, outcome: LoadOutcome) -> None:
-        """The flight is over; twice is once."""
+        """Publish the outcome of a load and wake its followers. A second call has no effect."""
         with self._mutex:
             if inflight.is_done():
                 return
@@ -182,12 +189,12 @@ class SingleFlight:
             if inflight.has_followers and not outcome.leader_only:
                 outcome.serialize()
         finally:
-            # All at once: where each woke the next one, any thread that computes would get its turn between the two
+            # All at once: in a chain of wake-ups, any busy thread would run between two of them
             for event in inflight.events:
                 event.set()
 
     def claimed(self, inflight: InflightLoad, token: str, claim: Claim) -> None:
-        """Its load is claimed."""
+        """Record the claim of a load, and wake a thread that may take it over."""
         with self._mutex:
             inflight.claimed = token, claim
             events = list(inflight.events)
@@ -195,7 +202,7 @@ class SingleFlight:
             event.set()
 
     def take_over(self, inflight: InflightLoad) -> tuple[str, Claim] | None:
-        """Its claim, for the first one who asks."""
+        """Return the claim of a load to the first caller, and None to later ones."""
         with self._mutex:
             found, inflight.claimed = inflight.claimed, None
             return found
@@ -203,8 +210,16 @@ class SingleFlight:
     def follow(
         self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, leads: bool = False
     ) -> LoadOutcome | None:
-        """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
-        ``leads``: the caller leads it."""
+        """Wait for a load in this thread.
+
+        Args:
+            until: the end of the wait, on the monotonic clock.
+            or_claimed: also stop waiting when the load is claimed.
+            leads: the caller leads the load: it waits even if followers have stopped waiting.
+
+        Returns:
+            The outcome, or None if the load takes longer or was abandoned.
+        """
         event = ThreadEvent()
         try:
             self._add_event(inflight, event)
@@ -217,7 +232,7 @@ class SingleFlight:
     async def afollow(
         self, inflight: InflightLoad, until: float, event: TaskEvent, *, leads: bool = False
     ) -> LoadOutcome | None:
-        """As ``follow``, in a task."""
+        """Wait for a load in a task: ``follow`` for coroutines, woken through ``event``."""
         try:
             self._add_event(inflight, event)
             while (left := _seconds_left(inflight, until, leads)) > 0:
@@ -232,14 +247,14 @@ class SingleFlight:
                 inflight.events.append(event)
 
     def _remove_event(self, inflight: InflightLoad, event: ThreadEvent | TaskEvent) -> None:
-        if not inflight.is_done():  # else nobody minds: a crowd needn't queue for the mutex
+        if not inflight.is_done():  # a finished load wakes nothing more, so many followers leave without the mutex
             with self._mutex:
                 if not inflight.is_done() and event in inflight.events:
                     inflight.events.remove(event)
 
 
 def _seconds_left(inflight: InflightLoad, until: float, leads: bool) -> float:
-    """Seconds for which a caller waits on."""
+    """Return the seconds for which a caller goes on waiting."""
     return 0.0 if inflight.is_done() else (until if leads else min(until, inflight.abandoned_at)) - clock.now()
 
 

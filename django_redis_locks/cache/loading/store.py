@@ -1,4 +1,4 @@
-"""How a load ends: its value is stored, or refused, or kept for the end of a transaction; or there is none."""
+"""The end of a load: store its value, defer that to the end of a transaction, or give the claim up."""
 
 from __future__ import annotations
 
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
     from .request import LoadRequest
 
 REASON_NOT_STORED: Final = "unshared"
-"""Said of such a load."""
+"""The reason that the store keeps for a load whose value is not stored."""
 
 
 def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
-    """Give a claim up; False if it was void. If the store doesn't answer it ends by itself."""
+    """Give a claim up. If the store doesn't answer, the claim ends with its lease.
+
+    Args:
+        seconds: for how long the store keeps ``why`` for other callers; 0: not at all.
+
+    Returns:
+        False if the claim was void.
+    """
     try:
         owned: bool = yield from request.load.giving_up(request.token, claim.hold, round(seconds * 1000), why)
     except LockBackendError as failure:
@@ -38,7 +45,7 @@ def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why:
 
 
 class LoadCompletion:
-    """The end of one load. Without a claim nothing is stored: it isn't known what was written or invalidated meanwhile."""
+    """Ends one load. Without a claim nothing is stored: writes and invalidations during the load would be overwritten."""
 
     def __init__(
         self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: commits.Isolation
@@ -51,11 +58,10 @@ class LoadCompletion:
         self._isolation = isolation
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
-        """The loader raised. For so many seconds other callers get that, too.
+        """End a load whose loader raised. Other callers get the error, too, for ``seconds``.
 
         Returns:
-            Whether that concerns other callers: not if something was written or invalidated meanwhile, nor if it happened
-            inside of a transaction.
+            Whether the error concerns other callers. False if the claim is void, or if the load ran inside a transaction.
         """
         private = bool((yield from commits.transactions_of(self._request)))
         if self._claim is None:
@@ -64,16 +70,19 @@ class LoadCompletion:
         return (yield from give_up_claim(self._request, self._claim, 0.0 if private else seconds, why)) and not private
 
     def interrupted(self) -> Program[None]:
-        """By what is no failure of the loader: the next one loads. All that is left to do is done in the background."""
+        """End a load that a signal or a cancellation interrupted: the claim is given up in the background."""
         if self._claim is not None:
             yield self._request.load.abandoning(self._request.token, self._claim.hold, self._request.lease)
 
     def loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
-        """The loader's value: what callers get, and what became of it in the cache. Whatever the cache, or a connection to
-        the database, raises: the claim ends."""
+        """End a load with the loader's value. If the cache or a database connection raises, the claim is given up.
+
+        Returns:
+            The outcome for callers, and what became of the value: "stored", "unstored", "fenced" or "failed".
+        """
         try:
             return (yield from self._loaded(value))
-        except Exception as error:  # noqa: BLE001 - the caller's landing raises it
+        except Exception as error:  # noqa: BLE001 - the outcome raises it in the caller
             shared = yield from self.failed(error, self._request.options.pause_after_error(stale_served=False))
             return LoadOutcome(error=error, leader_only=not shared), "failed"
         except GeneratorExit:
@@ -105,7 +114,7 @@ class LoadCompletion:
     def _awaiting_commit(
         self, transactions: list[Any], value: Any, data: Any, fresh_for: float | None
     ) -> Program[tuple[LoadOutcome, str]]:
-        """Only these transactions see the value before they commit; no other caller waits for that."""
+        """Defer the store to COMMIT. Until then only these transactions see the value, and no other caller waits for it."""
         request, claim = self._request, self._claim
         store = None
         if (
@@ -130,12 +139,12 @@ class LoadCompletion:
     def _store_now(self, value: Any, data: Any, fresh_for: float | None) -> None:
         if (
             self._request.coordinator.down
-        ):  # another hook of this COMMIT has waited for it already; the permit ends by itself
+        ):  # another hook of this COMMIT has already waited for the store; the permit expires
             return
         run(self.store(value, data, fresh_for), self._request.coordinator.performer)
 
     def store(self, value: Any, data: Any, fresh_for: float | None) -> Program[tuple[LoadOutcome, str]]:
-        """Store it, unless the claim, or the permit, is void."""
+        """Store the value, unless the claim or the permit is void."""
         request, claim, as_of = self._request, self._claim, clock.now()
         if request.coordinator.same_server:
             storing = self._store_on_same_server(data, fresh_for)
@@ -168,7 +177,7 @@ class LoadCompletion:
         return "stored" if store else "fenced"
 
     def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[str]:
-        """Checked and written in one step, as leases and values are in this process."""
+        """Check the claim and write in one step: leases and values are in this process."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
 
@@ -179,8 +188,8 @@ class LoadCompletion:
         return "stored" if store else "fenced"
 
     def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[str]:
-        """In two steps, so what is written between the check and our own write is overwritten for a moment: the check
-        after it tells, and it is taken out again."""
+        """Check the claim, write, and check again. A value written by another client between the check and this write is
+        overwritten for a moment; the second check finds that, and the value is deleted."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
         try:
@@ -219,7 +228,7 @@ class LoadCompletion:
         return Store(request.user_key, request.version, request.key, value, seconds)
 
     def _lifetime(self, value: Any) -> float | None:
-        """For how many seconds it is fresh; None: for ever, 0: it isn't stored."""
+        """Return the seconds for which a value is fresh; None: forever, 0: it isn't stored."""
         request = self._request
         ttl: float | None
         if self._context.ttl is not MISSING:
@@ -230,12 +239,12 @@ class LoadCompletion:
             ttl = request.ttl
         if ttl is None:
             return None
-        # Not below a second: memcached counts these, and drops what lives for less
+        # At least a second: memcached counts in seconds, and drops values with a shorter lifetime
         return max(0.0, min(ttl, 1.0), ttl * (1 - request.options.jitter * random()))  # noqa: S311 - no secret
 
 
 def _limited(fresh_for: float | None, settling: int) -> float | None:
-    """For how many seconds a value is kept while values settle for so many milliseconds."""
+    """Limit a lifetime in seconds to the replica lag, in milliseconds, of a recent invalidation."""
     if not settling:
         return fresh_for
     return settling / 1000 if fresh_for is None else min(fresh_for, settling / 1000)

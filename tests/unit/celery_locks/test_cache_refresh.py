@@ -258,7 +258,7 @@ def test_broker_that_is_down_is_not_waited_for_and_left_alone_for_a_while(
         for seconds, says in ((0, "refused"), (0, "a moment ago"), (loads.RESPITE + 1, "refused")):
             clock.advance(seconds)
             with pytest.raises(OperationalError, match=says):
-                loads.submit(Job(f"{__name__}:report", (3,), call=SimpleNamespace(plain=report.key(3))))
+                loads.submit(Job(f"{__name__}:report", (3,), request=SimpleNamespace(user_key=report.key(3))))
 
 
 def test_restarted_broker_is_connected_to_again(
