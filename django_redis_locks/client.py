@@ -284,7 +284,7 @@ class Locks(LockMaker):
         if renew is not None:
             lock_options = replace(lock_options, renew_for=self.max_hold(name) if renew else 0.0)
         if wait is not None:
-            lock_options = replace(lock_options, wait=durations.patience(wait))
+            lock_options = replace(lock_options, wait=durations.wait_seconds(wait))
         if on_backend_error is not None:
             lock_options = replace(lock_options, fail_open=opens(on_backend_error))
         return (

@@ -17,7 +17,7 @@ from .core.grant import Grant
 from .core.hold import State, mint_id
 from .core.owners import running_loop
 from .core.registry import registry
-from .engine.on_lost import react
+from .engine.on_lost import call_on_lost
 from .transaction_hooks import NO_SAVEPOINTS, TransactionHook
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def defer_release(
         deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # raised by a signal handler
         registry.forget(deferred)
-        grant.hold.take_out(deferred.id)
+        grant.hold.remove_grant(deferred.id)
         grant.lock.clean_up_release(grant, failure)
         raise
 
@@ -158,7 +158,7 @@ class DeferredGrant(Grant):
         for alias in self._until.keys() - still - {_RESPONSE}:
             self.ended(alias)
         if (
-            not self._until and self.id in self.hold.inside
+            not self._until and self.id in self.hold.open_grants
         ):  # the maintenance thread hasn't yet, or an exception prevented it
             self._free()
 
@@ -177,7 +177,7 @@ class DeferredGrant(Grant):
             self.release()
         except LockError as failure:
             if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller catches it
-                react(self.hold, _engine(self.lock).post_first)
+                call_on_lost(self.hold, _engine(self.lock).post_first)
             report(self, failure)
 
     def _abandon(self) -> None:
@@ -185,7 +185,7 @@ class DeferredGrant(Grant):
         self.lock.release_in_background(self)
 
     def _put(self, job: Callable[[], object]) -> None:
-        _engine(self.lock).alarm(0.0, job)
+        _engine(self.lock).call_at(0.0, job)
 
 
 def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:

@@ -217,7 +217,7 @@ def _fence_of(grant: Grant) -> int:
 
 def _grants_of_caller() -> list[Grant]:
     """One per lock: re-entries share their hold, and its fence."""
-    return list({id(grant.hold): grant for grant in registry.all_inside()}.values())
+    return list({id(grant.hold): grant for grant in registry.in_context()}.values())
 
 
 def _stored(row: models.QuerySet[Any]) -> int | None:

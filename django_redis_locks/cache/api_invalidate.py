@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.durations import patience
+from ..core.durations import wait_seconds
 from ..core.errors import LockBackendError
 from ..core.runner import arun, run
 from ..handler import DEFAULT
@@ -87,7 +87,7 @@ async def ainvalidate(
 
 
 def _milliseconds(value: Duration, name: str) -> int:
-    seconds = patience(value, name)
+    seconds = wait_seconds(value, name)
     if seconds == inf:
         raise ValueError(f"{name} must be 0 or more seconds, not -1")
     return round(seconds * 1000)

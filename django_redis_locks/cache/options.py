@@ -193,7 +193,7 @@ def seconds_or_ever(value: Any, name: str) -> Any:
 def _seconds(value: Duration, name: str) -> float:
     if isinstance(value, int | float) and value == -1:
         raise ValueError(f"{name} must be 0 or more seconds, not -1")
-    return durations.patience(value, name)
+    return durations.wait_seconds(value, name)
 
 
 def _seconds_or_none(value: Duration | None, name: str) -> float | None:
@@ -201,7 +201,7 @@ def _seconds_or_none(value: Duration | None, name: str) -> float | None:
 
 
 def _or_ever(value: Duration | None, name: str) -> float:
-    return inf if value is None else durations.patience(value, name)
+    return inf if value is None else durations.wait_seconds(value, name)
 
 
 def _positive(value: Duration, name: str) -> float:

@@ -54,8 +54,8 @@ def read(entry: Mapping[str, Any]) -> Overrides:
 
     return Overrides(
         lease=given("EXPIRE", durations.lease_ms),
-        wait=given("WAIT", durations.patience),
-        backend_wait=given("BACKEND_WAIT", durations.patience),
+        wait=given("WAIT", durations.wait_seconds),
+        backend_wait=given("BACKEND_WAIT", durations.wait_seconds),
         renew=given("RENEW", bool),
         max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
         fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),

@@ -76,7 +76,7 @@ def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key, id, doubt in (("WAIT", "E017", "W018"), ("BACKEND_WAIT", "E065", "W065")):
         if key in entry:
             try:
-                wait = durations.patience(entry[key], key)
+                wait = durations.wait_seconds(entry[key], key)
             except ValueError as error:
                 yield Problem(id, f"{where}: {error}.")
             else:

@@ -65,18 +65,18 @@ class BackgroundThread:
 
     def _run(self, claim: threading.Lock) -> None:
         if claim.acquire(blocking=False):
-            to_its_end(self._work)
+            run_to_end(self._work)
 
 
-def to_its_end(work: Callable[[], object]) -> None:
+def run_to_end(work: Callable[[], object]) -> None:
     """Do the work of a thread of ours."""
     try:
         work()
     except (SystemExit, KeyboardInterrupt) as error:
-        leave(error)
+        end_process_on_exit(error)
 
 
-def leave(error: BaseException) -> None:
+def end_process_on_exit(error: BaseException) -> None:
     """End the process if that is what a signal handler asks for that ran in one of our threads. None does, but gevent's run in
     the main thread of the system, and ``threading`` has an exit end nothing but the greenlet."""
     if isinstance(error, SystemExit | KeyboardInterrupt) and threading.get_native_id() == os.getpid():

@@ -26,7 +26,7 @@ def lease_ms(value: Duration, what: str = "expire") -> int:
     return ceil(seconds * 1000)
 
 
-def patience(value: Duration, what: str = "wait") -> float:
+def wait_seconds(value: Duration, what: str = "wait") -> float:
     """How long to wait, in seconds; -1 (for ever) gives infinity.
 
     Raises:

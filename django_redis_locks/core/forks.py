@@ -16,41 +16,41 @@ if TYPE_CHECKING:
 known = os.getpid()
 """The process that everything here belongs to."""
 
-_renewals: list[Callable[[], object]] = []
+_hooks: list[Callable[[], object]] = []
 _mutex = threading.RLock()
 
 
-def in_child(renew: Callable[[], object]) -> None:
+def in_child(hook: Callable[[], object]) -> None:
     """Call this in every child, to begin anew."""
-    _renewals.append(renew)
+    _hooks.append(hook)
 
 
 def pid() -> int:
     """The number of this process, which is a child no longer once it has asked."""
     found = os.getpid()
     if found != known:
-        _begin_anew()
+        _run_hooks()
     return found
 
 
-def _begin_anew() -> None:
+def _run_hooks() -> None:
     """Known is the child only when all is renewed: no other thread of it goes on with what is its parent's."""
     global known  # noqa: PLW0603 - one process has one
     with _mutex:
         found = os.getpid()
         if found != known:
             try:
-                all_of_them(_renewals)
+                run_all(_hooks)
             finally:
                 known = found
 
 
-def all_of_them(renewals: Iterable[Callable[[], object]]) -> None:
+def run_all(renewals: Iterable[Callable[[], object]]) -> None:
     """One that fails keeps none of the others from beginning anew: what is shared with a parent is worse."""
     failures = []
-    for renew in renewals:
+    for hook in renewals:
         try:
-            renew()
+            hook()
         except Exception as failure:  # noqa: BLE001 - raised when all are done
             failures.append(failure)
     if failures:
@@ -60,7 +60,7 @@ def all_of_them(renewals: Iterable[Callable[[], object]]) -> None:
 def _after_fork_in_child() -> None:
     global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
     _mutex = threading.RLock()
-    _begin_anew()
+    _run_hooks()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

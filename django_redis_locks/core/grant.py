@@ -101,7 +101,7 @@ class Grant:
     @property
     def released(self) -> bool:
         """Released, or on the way."""
-        return self.id not in self.hold.inside
+        return self.id not in self.hold.open_grants
 
     @property
     def lost(self) -> bool:

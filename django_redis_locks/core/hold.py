@@ -46,20 +46,19 @@ class Hold:
     """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change, and a signal
     handler of the thread that has it."""
 
-    freed_by_force: ClassVar = True
+    forcible: ClassVar = True
     """A forced release may end it, of which its process wants to hear."""
 
     __slots__ = (
         "__weakref__",
         "address",
         "alias",
-        "asked",
+        "confirmed_at",
         "deadline",
         "fence",
         "grant",
         "hand_overs",
         "home",
-        "inside",
         "key",
         "lease",
         "lock_id",
@@ -67,6 +66,7 @@ class Hold:
         "mutex",
         "name",
         "on_lost",
+        "open_grants",
         "outcome_unknown",
         "owner",
         "pid",
@@ -106,14 +106,14 @@ class Hold:
         self.token = token
         self.fence = fence
         self.lease = lease
-        self.since = self.asked = sent
+        self.since = self.confirmed_at = sent
         self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # as validity() has it
         self.renew_until = sent + renew_for if renew_for else 0.0
         self.owner = weakref.ref(owner)
         self.home = home
         self.on_lost = on_lost
         self.outcome_unknown = outcome_unknown
-        self.inside = {grant}
+        self.open_grants = {grant}
         """The ids of the grants that aren't given back."""
         self.renewers: set[int] | None = None
         """Of a fixed lease that inner entries have renewed: their ids, until they end."""
@@ -163,13 +163,13 @@ class Hold:
             self.reserved_fences > 0
             and lease == self.lease
             and self.state is State.GONE
-            and clock.now() < min(self.asked + window, self.deadline)
+            and clock.now() < min(self.confirmed_at + window, self.deadline)
         )
 
-    def follow(self, hold: Hold, window: float) -> None:
+    def inherit(self, hold: Hold, window: float) -> None:
         """Go on with what the store gave to another hold; its lease is ``window`` seconds longer there."""
-        self.asked = hold.asked
-        self.deadline = min(self.deadline, hold.asked + validity(self.lease + 1000 * window))
+        self.confirmed_at = hold.confirmed_at
+        self.deadline = min(self.deadline, hold.confirmed_at + validity(self.lease + 1000 * window))
         self.reserved_fences, self.hand_overs = hold.reserved_fences - 1, hold.hand_overs + 1
 
     def age(self) -> float:
@@ -190,7 +190,7 @@ class Hold:
         with self.mutex:
             if self.state is not State.HELD:
                 return False
-            self.inside.add(grant)
+            self.open_grants.add(grant)
             if self.renewers and like in self.renewers:
                 self.renewers.add(grant)
             return True
@@ -203,10 +203,10 @@ class Hold:
             self.renewers = (self.renewers or set()) | {grant}
             self.renew_until = self.renew_until or until
 
-    def take_out(self, grant: int) -> None:
+    def remove_grant(self, grant: int) -> None:
         """A grant isn't inside any more; a lease that was renewed for it alone is fixed again, and not shortened."""
         with self.mutex:
-            self.inside.discard(grant)
+            self.open_grants.discard(grant)
             if self.renewers:
                 self.renewers.discard(grant)
                 if not self.renewers:
@@ -218,10 +218,10 @@ class Hold:
         Once more after a release that failed, it is to be freed once more. Every step may be done again: a signal handler
         may have raised between any two of them."""
         with self.mutex:
-            self.inside.discard(grant)
+            self.open_grants.discard(grant)
             if self.renewers:
-                self.take_out(grant)
-            if self.inside or self.state is State.GONE:
+                self.remove_grant(grant)
+            if self.open_grants or self.state is State.GONE:
                 return False
             if self.fence is None:
                 self.state = State.GONE
@@ -236,8 +236,8 @@ class Hold:
         if self.held and self.over:
             self.mark_lost("expired")
         with self.mutex:
-            self.take_out(grant)
-            if not self.inside:
+            self.remove_grant(grant)
+            if not self.open_grants:
                 self.state = State.GONE
 
     def mark_lost(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
@@ -247,9 +247,9 @@ class Hold:
             if self.lost_why is not None or self.state not in states or at < self.deadline:
                 return False
             self.lost_why = why
-        return self._tell_loss(why)
+        return self._report_loss(why)
 
-    def _tell_loss(self, why: str) -> bool:
+    def _report_loss(self, why: str) -> bool:
         """Whether it is news for its holder too."""
         events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))
         return True

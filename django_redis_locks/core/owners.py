@@ -44,11 +44,11 @@ class _ThreadLocal(threading.local):
 
     def __init__(self) -> None:
         thread = threading.current_thread()
-        self.me: threading.Thread | ForeignThread = thread
+        self.owner: threading.Thread | ForeignThread = thread
         green: object = thread  # eventlet's is no Thread
         if type(thread) is threading._DummyThread or not isinstance(green, threading.Thread):
             self.life = _ThreadLiveness()
-            self.me = ForeignThread(thread.name, self.life)
+            self.owner = ForeignThread(thread.name, self.life)
 
 
 _here = _ThreadLocal()
@@ -61,14 +61,14 @@ def current_owner() -> Owner:
         task = asyncio.current_task(loop)
         if task is not None:
             return task
-    return _here.me
+    return _here.owner
 
 
 def name_of(owner: Owner) -> str:
     return owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
 
 
-def alive(hold: Hold) -> bool:
+def is_alive(hold: Hold) -> bool:
     """Whether the thread or task that acquired it still runs.
 
     ``Thread.is_alive()`` isn't asked: up to CPython 3.12 a signal handler that raises inside of it makes a living thread

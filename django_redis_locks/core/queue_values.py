@@ -49,8 +49,8 @@ class Waiter:
     @property
     def gave_back(self) -> bool:
         """What it took over without asking the store is the queue's again."""
-        taken = None if self.attempt is None else self.attempt.taken
-        return taken is not None and taken.taker is not self
+        adopted = None if self.attempt is None else self.attempt.adopted
+        return adopted is not None and adopted.adopter is not self
 
 
 class HandedOverLock:
@@ -64,20 +64,20 @@ class HandedOverLock:
         doubtful: an attempt to take it over went unanswered, so nothing can be said of a token that isn't there.
     """
 
-    __slots__ = ("doubtful", "free", "go_on", "hold", "taker")
+    __slots__ = ("adopter", "doubtful", "free", "go_on", "hold")
 
     def __init__(self, hold: Hold, free: Callable[[str], Command[int]], go_on: Callable[[], Any]) -> None:
         self.hold = hold
         self.free = free
         self.go_on = go_on
-        self.taker: Waiter | None = None
+        self.adopter: Waiter | None = None
         self.doubtful = False
 
     def rejected(self, attempt: Attempt) -> None:
         """Whose turn it was isn't heard of any more. The next one asks the store."""
         self.hold.reserved_fences = 0
-        if attempt.taken is self:
-            self.taker = None
+        if attempt.adopted is self:
+            self.adopter = None
         else:
             self.doubtful = True
 
@@ -103,7 +103,7 @@ class Attempt(NamedTuple):
     enqueued_at: int = 0
     more: bool = False
     handed: HandedOverLock | None = None
-    taken: HandedOverLock | None = None
+    adopted: HandedOverLock | None = None
 
 
 class QueuePosition(NamedTuple):

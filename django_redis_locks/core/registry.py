@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from . import contexts, forks
 from .hold import State
-from .owners import alive, current_owner
+from .owners import current_owner, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ class Registry:
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
-        self._by_place: dict[LockId, list[Grant]] = {}
-        self.knows: Callable[[LockId], bool] = self._by_place.__contains__
+        self._by_lock: dict[LockId, list[Grant]] = {}
+        self.knows: Callable[[LockId], bool] = self._by_lock.__contains__
         """Whether anybody in this process has a grant there."""
 
     def __len__(self) -> int:
@@ -68,9 +68,9 @@ class Registry:
         """The parent's grants stay findable, so that a ``with`` of the parent ends quietly in the child, but none of
         them is live here. Another thread may have been at work on the tables when the process forked."""
         self._mutex = threading.RLock()
-        self._by_place.clear()
+        self._by_lock.clear()
         for grant in list(self._grants.values()):
-            self._by_place.setdefault(grant.hold.lock_id, []).append(grant)
+            self._by_lock.setdefault(grant.hold.lock_id, []).append(grant)
 
     def keep(self, grant: Grant, block: int = 0) -> bool:
         """Register a grant of the caller, in its context too; there it stays until its ``block`` ends. Returns whether there
@@ -78,8 +78,8 @@ class Registry:
         lock_id = grant.hold.lock_id
         with self._mutex:
             self._grants[grant.id] = grant
-            others = self._by_place.get(lock_id)
-            self._by_place[lock_id] = [grant] if others is None else [*others, grant]
+            others = self._by_lock.get(lock_id)
+            self._by_lock[lock_id] = [grant] if others is None else [*others, grant]
         count, top = len(self._grants), contexts.top.get()
         if top is not None and top.size > contexts.FEW + 2 * count:
             top = contexts.without_released(self._grants)
@@ -111,7 +111,7 @@ class Registry:
                 if grant is not None:
                     unused = False
                     self._grants[number] = grant
-                    self._by_place[lock_id] = [grant, *self._by_place.get(lock_id, ())]
+                    self._by_lock[lock_id] = [grant, *self._by_lock.get(lock_id, ())]
                     del grant
         return unused
 
@@ -148,7 +148,7 @@ class Registry:
             return grant
         owner = current_owner()
         for grant in self.at(lock_id):
-            if grant.lock is lock and not grant.deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
+            if grant.lock is lock and not grant.deferred and (grant.hold.owner() is owner or not is_alive(grant.hold)):
                 return grant
         return None
 
@@ -172,9 +172,9 @@ class Registry:
 
     def innermost(self) -> Grant | None:
         """The newest grant in the caller's context that isn't released."""
-        return next(self.all_inside(), None)
+        return next(self.in_context(), None)
 
-    def all_inside(self) -> Iterator[Grant]:
+    def in_context(self) -> Iterator[Grant]:
         """Those in the caller's context that aren't released, the newest first."""
         for entry in contexts.entries():
             grant = self._grants.get(entry if isinstance(entry, int) else entry.id)
@@ -183,19 +183,19 @@ class Registry:
 
     def at(self, lock_id: LockId) -> list[Grant]:
         """The grants there, the newest first."""
-        grants = self._by_place.get(lock_id)
+        grants = self._by_lock.get(lock_id)
         return grants[::-1] if grants else []
 
     def _forget(self, grant: Grant) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
         lock_id = grant.hold.lock_id
-        grants = self._by_place.get(lock_id)
+        grants = self._by_lock.get(lock_id)
         if grants is not None:
             others = [] if grants == [grant] else [other for other in grants if other is not grant]
             if others:
-                self._by_place[lock_id] = others
+                self._by_lock[lock_id] = others
             else:
-                self._by_place.pop(lock_id, None)
+                self._by_lock.pop(lock_id, None)
         self._grants.pop(grant.id, None)
 
 

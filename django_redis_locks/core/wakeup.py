@@ -13,7 +13,7 @@ from . import clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Alarm: TypeAlias = Callable[[float, Callable[[], object]], Callable[[], object]]
+    CallAt: TypeAlias = Callable[[float, Callable[[], object]], Callable[[], object]]
 
 
 class ThreadEvent:
@@ -56,9 +56,9 @@ class TaskEvent:
     loops: ClassVar[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
     """The loops in which a task has slept."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, alarm: Alarm) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, call_at: CallAt) -> None:
         self._loop = loop
-        self._alarm = alarm
+        self._call_at = call_at
         self._is_set = False
         self._future: asyncio.Future[None] | None = None
 
@@ -78,11 +78,11 @@ class TaskEvent:
         if not self._is_set:
             self.loops.add(self._loop)
             self._future = self._loop.create_future()
-            cancel_alarm = self._alarm(clock.now() + seconds, self.set) if seconds != inf else None
+            cancel = self._call_at(clock.now() + seconds, self.set) if seconds != inf else None
             try:
                 await self._future
             finally:
                 self._future = None
-                if cancel_alarm is not None:
-                    cancel_alarm()
+                if cancel is not None:
+                    cancel()
         self._is_set = False

@@ -49,7 +49,7 @@ class DecoratorArguments:
         if expire is not None:
             durations.lease_ms(expire)
         if wait is not None:
-            durations.patience(wait)
+            durations.wait_seconds(wait)
         if key is not None and not isinstance(key, str) and not callable(key):
             raise TypeError(f"the key of @redis_lock is a text or a callable, not {key!r}")
         if isinstance(key, str):

@@ -29,9 +29,9 @@ BATCH = 500
 class CleanupQueue:
     """What is to be sent to one store, and when. Only the janitor's thread touches it."""
 
-    def __init__(self, backend: Backend, tell: Callable[[NotifyWaiters], object], engine: Tuned) -> None:
+    def __init__(self, backend: Backend, notify_waiters: Callable[[NotifyWaiters], object], engine: Tuned) -> None:
         self._backend = backend
-        self._tell = tell
+        self._notify_waiters = notify_waiters
         self._engine = engine
         self._due: list[tuple[float, int, Command[int], LockId, float]] = []
         self._count = itertools.count().__next__
@@ -41,16 +41,16 @@ class CleanupQueue:
         # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
-            self._plan(now + after, delete, effect.lock_id, now + effect.lease)
+            self._schedule(now + after, delete, effect.lock_id, now + effect.lease)
 
     def send(self, command: Command[int], lock_id: LockId) -> None:
         now = clock.now()
-        self._plan(now, command, lock_id, now + self._engine.tuning.max_poll_interval)
+        self._schedule(now, command, lock_id, now + self._engine.tuning.max_poll_interval)
 
-    def _plan(self, due: float, command: Command[int], lock_id: LockId, end: float) -> None:
+    def _schedule(self, due: float, command: Command[int], lock_id: LockId, end: float) -> None:
         heapq.heappush(self._due, (due, self._count(), command, lock_id, end))
 
-    def first(self) -> float:
+    def next_due(self) -> float:
         """When the next one is due; infinity if there is none."""
         return self._due[0][0] if self._due else inf
 
@@ -75,7 +75,7 @@ class CleanupQueue:
                 freed = command.read(reply)
             except LockBackendError:
                 if again < end:  # the store is down: until the lease is over by itself
-                    self._plan(again, command, lock_id, end)
+                    self._schedule(again, command, lock_id, end)
                 continue
             if freed:
-                self._tell(NotifyWaiters(lock_id, freed > 1))
+                self._notify_waiters(NotifyWaiters(lock_id, freed > 1))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.tuning import Tuned
     from .renewal_schedule import RenewalSchedule
 
-MOST = 10_000
+MAX_PENDING = 10_000
 """Places that wait to be looked at. Holds at others learn of a loss with their next renewal."""
 
 
@@ -35,21 +35,21 @@ class Confirmations:
         self._engine = engine
         self._schedule = schedule
         self._listen = listen
-        self._places: deque[LockId] = deque()
+        self._lock_ids: deque[LockId] = deque()
         self.after = engine.tuning.inbox_after
         self.due = inf
         """When to see whether something that is renewed here has no inbox."""
 
     # From any thread.
 
-    def ask_for(self, lock_id: LockId) -> bool:
+    def request(self, lock_id: LockId) -> bool:
         """Look at the holds there in the next turn; False if this process has none."""
-        if not (self._schedule or registry.knows(lock_id)) or len(self._places) >= MOST:
+        if not (self._schedule or registry.knows(lock_id)) or len(self._lock_ids) >= MAX_PENDING:
             return False
-        self._places.append(lock_id)
+        self._lock_ids.append(lock_id)
         return True
 
-    def plan(self, hold: Hold) -> float:
+    def plan_inbox(self, hold: Hold) -> float:
         """Something is renewed from now on. Short holds cost nothing: they are over when it is seen to."""
         self.due = hold.since + self.after
         return self.due
@@ -60,28 +60,28 @@ class Confirmations:
         """Now, and again while something is renewed: an inbox may have been closed, or refused."""
         self.due = inf  # before the leases are counted: what comes in between plans for itself
         if self._schedule:
-            for channel in {inbox_of(hold.lock_id.lock) for hold, _ in self._schedule.holds() if hold.freed_by_force}:
+            for channel in {inbox_of(hold.lock_id.lock) for hold, _ in self._schedule.holds() if hold.forcible}:
                 self._listen(channel)
             self.due = min(self.due, now + 10 * self.after)
 
-    def gone(self, timeout: float) -> list[Hold]:
+    def find_lost(self, timeout: float) -> list[Hold]:
         """Write the fences of the holds that there are, and return those that the store doesn't know any more. Silence lasts
         ``timeout`` seconds at most, and says nothing of them: the next renewal will."""
-        places = {self._places.popleft() for _ in range(len(self._places))}
-        if not places:
+        lock_ids = {self._lock_ids.popleft() for _ in range(len(self._lock_ids))}
+        if not lock_ids:
             return []
         asked: dict[Hold, Command[bool]] = {}
         for hold, lease in self._schedule.holds():
-            if hold.lock_id in places and _to_be_asked(hold):
+            if hold.lock_id in lock_ids and _needs_confirmation(hold):
                 asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
-        for grant in [grant for lock_id in places for grant in registry.at(lock_id)]:
-            if grant.lock.performer is self._engine and _to_be_asked(grant.hold):
+        for grant in [grant for lock_id in lock_ids for grant in registry.at(lock_id)]:
+            if grant.lock.performer is self._engine and _needs_confirmation(grant.hold):
                 asked[grant.hold] = grant.lock.adopt_command(grant.hold)(grant.hold.token, 1)
         replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
         return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
 
 
-def _to_be_asked(hold: Hold) -> bool:
+def _needs_confirmation(hold: Hold) -> bool:
     hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
     return hold.live
 

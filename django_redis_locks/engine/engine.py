@@ -53,16 +53,16 @@ class Engine:
         self.backend = backend
         self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
-        freed = partial(queues.freed, outside=self)
+        notify_waiters = partial(queues.notify_waiters, engine=self)
         self._outage = outage_of(backend.node)
-        maintenance = self._maintenance = MaintenanceThread(backend, freed, self._open_subscriber, self)
+        maintenance = self._maintenance = MaintenanceThread(backend, notify_waiters, self._open_subscriber, self)
         self._subscriber = backend.subscriber(self)
         self.subscribed_channel = self._subscriber.channel_name
         self.queued = queues.queued
         self.uncontended = queues.uncontended
         self.end_uncontended = queues.end_uncontended
         self.renewed = maintenance.renewed
-        self.alarm = maintenance.alarm
+        self.call_at = maintenance.call_at
         self.put = maintenance.put
         self.post = maintenance.notices.post
         self.post_first = maintenance.notices.post_first
@@ -71,20 +71,20 @@ class Engine:
         self.forget_at_end = maintenance.forget_at_end
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
-            Wait: partial(queues.wait, outside=self),
-            LeaveQueue: partial(queues.leave, outside=self),
-            Subscribe: self._listen,
+            Wait: partial(queues.wait, engine=self),
+            LeaveQueue: partial(queues.leave, engine=self),
+            Subscribe: self._subscribe,
             HandOver: queues.hand_over,
-            Requeue: partial(queues.requeue, outside=self),
-            NotifyWaiters: freed,
+            Requeue: partial(queues.requeue, engine=self),
+            NotifyWaiters: notify_waiters,
             Cleanup: maintenance.sweep,
-            ReportUnreachable: self._unreached,
+            ReportUnreachable: self._report_unreachable,
             Sleep: lambda effect: clock.sleep(effect.seconds),
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._acall,
-            Wait: partial(queues.await_, outside=self),
-            Subscribe: self._alisten,
+            Wait: partial(queues.async_wait, engine=self),
+            Subscribe: self._asubscribe,
             Sleep: lambda effect: self._task_event().wait(effect.seconds),
         }
         _engines.add(self)
@@ -132,16 +132,16 @@ class Engine:
                 return [failure] * len(commands)
         return self.backend.call_many(commands, self.tuning.socket_timeout)
 
-    def _unreached(self, effect: ReportUnreachable) -> float:
+    def _report_unreachable(self, effect: ReportUnreachable) -> float:
         return self._outage.failed(effect.sent, effect.failure, effect.patience, self.backend.probe, self)
 
-    def _listen(self, effect: Subscribe) -> bool:
+    def _subscribe(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()
         self._subscriber.open(effect.channel, opened.set)
         opened.wait(effect.seconds)
         return bool(self.subscribed_channel(effect.channel))
 
-    async def _alisten(self, effect: Subscribe) -> bool:
+    async def _asubscribe(self, effect: Subscribe) -> bool:
         opened = self._task_event()
         self._subscriber.open(effect.channel, opened.set)
         await opened.wait(effect.seconds)
@@ -153,12 +153,12 @@ class Engine:
 
     def _open_subscriber(self, channel: str) -> None:
         if not self.subscribed_channel(channel):
-            self._subscriber.open(channel, _go_on)
+            self._subscriber.open(channel, _do_nothing)
 
     def _task_event(self) -> TaskEvent:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        return TaskEvent(loop, self.alarm)
+        return TaskEvent(loop, self.call_at)
 
     # What the subscriber calls
 
@@ -166,7 +166,7 @@ class Engine:
         """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
         lock_id = LockId(self.backend.identity, lock)
         if number == LOOK:
-            self._maintenance.look(lock_id)
+            self._maintenance.confirm(lock_id)
         elif not self._queues.wake(lock_id, number):
             self.left(lock_id, "", None)
 
@@ -202,7 +202,7 @@ class Engine:
         self._maintenance.after_fork_in_child()
 
 
-def _go_on() -> None:
+def _do_nothing() -> None:
     """Nothing waits until the subscriber is open."""
 
 
@@ -219,7 +219,7 @@ def _forget_times() -> None:
 
 
 def _after_fork_in_child() -> None:
-    forks.all_of_them([engine.after_fork_in_child for engine in list(_engines)])
+    forks.run_all([engine.after_fork_in_child for engine in list(_engines)])
 
 
 forks.in_child(_after_fork_in_child)

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class LeaseEndings:
-    """``hasten`` has the thread of the rounds look at a time, if it would sleep longer."""
+    """``wake_by`` has the thread of the rounds look at a time, if it would sleep longer."""
 
-    def __init__(self, schedule: RenewalSchedule, hasten: Callable[[float], object]) -> None:
+    def __init__(self, schedule: RenewalSchedule, wake_by: Callable[[float], object]) -> None:
         self._schedule = schedule
-        self._hasten = hasten
+        self._wake_by = wake_by
 
-    def enter(self, hold: Hold, end: float) -> None:
+    def schedule(self, hold: Hold, end: float) -> None:
         """Look at this hold a moment after ``end``."""
         now = clock.now()
         period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not before
-        self._hasten(self._schedule.enter(hold, _never, hold.lease, now, period, replace=False))
+        self._wake_by(self._schedule.add(hold, _never, hold.lease, now, period, replace=False))
 
-    def look(self, hold: Hold, now: float) -> None:
+    def check(self, hold: Hold, now: float) -> None:
         """Forget a hold whose lease is over. What something refers to is looked at again, a lease later."""
         over = now >= hold.deadline or hold.lost_why is not None
         if not over or not registry.forget_unused(hold):
-            self.enter(hold, now + hold.lease / 1000 if over else hold.deadline)
+            self.schedule(hold, now + hold.lease / 1000 if over else hold.deadline)
 
 
 def _never(token: str, lease: int) -> Command[bool]:

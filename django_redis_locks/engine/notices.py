@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.background_thread import BackgroundThread, leave
+from ..core.background_thread import BackgroundThread, end_process_on_exit
 from ..core.errors import LockBackendError
 from ..core.wakeup import ThreadEvent, call_and_wait
 
@@ -38,7 +38,7 @@ class Notices:
         self._calling = False
         self._dropped = 0
         self._wakeup = ThreadEvent()
-        self._daemon = BackgroundThread(self._work, "django-redis-locks notices")
+        self._thread = BackgroundThread(self._run, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
         """Have the thread make this call, unless too many wait. Its exceptions are logged."""
@@ -54,7 +54,7 @@ class Notices:
     def _put(self, queue: deque[Callable[[], object]], call: Callable[[], object]) -> None:
         queue.append(call)
         try:
-            self._daemon.start()
+            self._thread.start()
         except LockBackendError:  # no thread to be had: the maintenance thread makes the call, unless it is in one
             if not self._calling:
                 self._make_calls()
@@ -69,9 +69,9 @@ class Notices:
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
         """Whether there are calls to make, and the thread doesn't sleep in one."""
         waits = bool(self._first or self._calls)
-        return (waits or self._calling) and not sleeps(self._daemon.ident or 0)
+        return (waits or self._calling) and not sleeps(self._thread.ident or 0)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             self._wakeup.wait(self._engine.tuning.longest_sleep)
             self._make_calls()
@@ -83,7 +83,7 @@ class Notices:
                 try:
                     queue.popleft()()
                 except BaseException as error:  # noqa: BLE001 - the user's code, in our thread: no exit may end that
-                    leave(error)
+                    end_process_on_exit(error)
                     with contextlib.suppress(BaseException):  # a log handler may be what fails
                         _log.exception("A notice of a lock failed")
             dropped, self._dropped = self._dropped, 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.lost")
 
 
-def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
+def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
     """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``. What a callback has
     as ``at_once`` doesn't block, and is called before, at once. Once for each hold."""
     with hold.mutex:

@@ -54,7 +54,7 @@ class Outage:
         self._mutex = threading.RLock()
         self._pid = os.getpid()
         self._wakeup = ThreadEvent()
-        self._daemon = BackgroundThread(self._work, "django-redis-locks probe")
+        self._thread = BackgroundThread(self._run, "django-redis-locks probe")
         self.forget()
 
     def forget(self) -> None:
@@ -115,7 +115,7 @@ class Outage:
                 return left
             self._failure, self._probe, self._engine = failure, probe, engine
             try:
-                self._daemon.start()
+                self._thread.start()
             except LockBackendError:  # no thread to be had: each caller finds out for itself
                 return 0.0
             self._probed = now
@@ -125,7 +125,7 @@ class Outage:
         engine.post(partial(_log.warning, text, self._address, failure))
         return 0.0
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             self._wakeup.wait(self._engine.tuning.probe_interval if self._down else self._engine.tuning.longest_sleep)
             if self._down:
@@ -161,7 +161,7 @@ def _forget_times() -> None:
 def _after_fork_in_child() -> None:
     global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
     _mutex = threading.RLock()
-    forks.all_of_them([outage.after_fork_in_child for outage in list(_outages.values())])
+    forks.run_all([outage.after_fork_in_child for outage in list(_outages.values())])
 
 
 forks.in_child(_after_fork_in_child)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..core import clock, events
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State
-from ..core.owners import alive
+from ..core.owners import is_alive
 from ..core.registry import registry
 from ..core.text import escape_unprintable
 from .cleanup import BATCH
-from .on_lost import react
+from .on_lost import call_on_lost
 from .renewal_batch import renew
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Renewals:
                 if hold is None:
                     continue
                 try:
-                    wanted = self._wanted(hold, sent)
+                    wanted = self._needs_renewal(hold, sent)
                 except Exception:  # noqa: BLE001 - as below
-                    self._try_soon(hold, entry)
+                    self._retry_soon(hold, entry)
                     continue
                 if wanted:
                     holds.append(hold)
@@ -87,59 +87,59 @@ class Renewals:
                 replies = [LockBackendError(repr(error))] * len(holds)
             for hold, entry, reply in zip(holds, entries, replies, strict=True):
                 try:
-                    self._renewed(hold, entry, sent, reply)
+                    self._record_reply(hold, entry, sent, reply)
                 except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
-                    self._try_soon(hold, entry)
+                    self._retry_soon(hold, entry)
 
     def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
         hold = ref()
-        if hold is not None and hold.owner() not in running and not alive(hold):
+        if hold is not None and hold.owner() not in running and not is_alive(hold):
             registry.forget_hold(hold)
             hold = None  # ours must not be the reference that keeps it
             hold = ref()
         return hold
 
-    def _wanted(self, hold: Hold, now: float) -> bool:
+    def _needs_renewal(self, hold: Hold, now: float) -> bool:
         hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
         if hold.state is not State.HELD:
             return False
         if hold.lost_why is not None or not hold.renew_until:
-            self._lease_endings.look(hold, now)
+            self._lease_endings.check(hold, now)
             return False
-        if now >= hold.deadline and self.tell(hold, "expired", now):
+        if now >= hold.deadline and self.report_loss(hold, "expired", now):
             return False
         if now >= hold.renew_until:
             self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
-            self.ring_at_end(hold, "max_hold")
+            self.report_loss_at_end(hold, "max_hold")
             return False
         return True
 
-    def _renewed(self, hold: Hold, entry: ScheduledRenewal, sent: float, reply: Any) -> None:
+    def _record_reply(self, hold: Hold, entry: ScheduledRenewal, sent: float, reply: Any) -> None:
         if hold.state is not State.HELD:
             return
         if isinstance(reply, LockBackendError):
-            self._try_soon(hold, entry)
+            self._retry_soon(hold, entry)
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.prolong(sent, entry.lease)
-            self._schedule.enter(
+            self._schedule.add(
                 hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
             )
         else:
-            self.tell(hold, "taken")
+            self.report_loss(hold, "taken")
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
         about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
         self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=about))
 
-    def _try_soon(self, hold: Hold, entry: ScheduledRenewal) -> None:
+    def _retry_soon(self, hold: Hold, entry: ScheduledRenewal) -> None:
         now = clock.now()
-        if now >= hold.deadline and self.tell(hold, "expired", now):
+        if now >= hold.deadline and self.report_loss(hold, "expired", now):
             return
         pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
-        self._schedule.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
+        self._schedule.add(hold, entry.prolong, entry.lease, now, pause, exact=True)
 
-    def ring_at_end(self, hold: Hold, why: str) -> None:
+    def report_loss_at_end(self, hold: Hold, why: str) -> None:
         """Tell of a loss when a lease that isn't renewed ends."""
         ref = weakref.ref(hold)
 
@@ -152,15 +152,15 @@ class Renewals:
             if hold is None:
                 return
             now = clock.now()
-            if now < hold.deadline or not self.tell(hold, why, now):  # extended meanwhile
+            if now < hold.deadline or not self.report_loss(hold, why, now):  # extended meanwhile
                 self._timers.at(hold.deadline, end, held)
 
         self._put(lambda: self._timers.at(hold.deadline, end, held))
 
-    def tell(self, hold: Hold, why: str, at: float = inf) -> bool:
+    def report_loss(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
         if hold.mark_lost(why, at=at) and hold.on_lost is not None:
-            react(hold, self._notices.post_first)
+            call_on_lost(hold, self._notices.post_first)
         if hold.lost_why is not None and registry.crowded:
-            self._lease_endings.enter(hold, at if at < inf else hold.deadline)
+            self._lease_endings.schedule(hold, at if at < inf else hold.deadline)
         return hold.lost_why is not None or hold.state is not State.HELD

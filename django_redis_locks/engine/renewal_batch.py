@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..core.commands import Command
 
-MOST = 100
+MAX_LOCKS = 100
 """Locks in one command: some tenths of a millisecond of the server's time."""
 
 
@@ -35,8 +35,8 @@ def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -
         else:
             groups.setdefault(group, []).append(number)
     for numbers in groups.values():
-        for begin in range(0, len(numbers), MOST):
-            some = numbers[begin : begin + MOST]
+        for begin in range(0, len(numbers), MAX_LOCKS):
+            some = numbers[begin : begin + MAX_LOCKS]
             commands.append(merged_renewal([prolongs[number] for number in some]))
             owners.append(some)
     answers: list[Any] = [None] * len(prolongs)

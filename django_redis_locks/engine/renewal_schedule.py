@@ -65,7 +65,7 @@ class RenewalSchedule:
 
     # From any thread.
 
-    def enter(
+    def add(
         self,
         hold: Hold,
         prolong: Callable[[str, int], Command[bool]],
@@ -79,10 +79,10 @@ class RenewalSchedule:
         it must be ``exact`` it may be a little earlier, together with others. Without ``replace`` an entry that another thread
         makes at the same time stays."""
         due = since + period
-        mine: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
+        entry: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
         # What a dead hold left under the same id counts no more
-        if replace or self._new.setdefault(id(hold), mine).hold() is not hold:
-            self._new[id(hold)] = mine
+        if replace or self._new.setdefault(id(hold), entry).hold() is not hold:
+            self._new[id(hold)] = entry
         if due < self._first_new:
             with self._mutex:
                 self._first_new = min(due, self._first_new)
@@ -104,14 +104,14 @@ class RenewalSchedule:
         found = [(entry.hold(), entry) for entry in entries]
         return [(hold, entry) for hold, entry in found if hold is not None]
 
-    def first(self) -> float:
+    def next_due(self) -> float:
         """When to look for what is due; infinity if there is nothing."""
         return min(self._order[0][0], self._first_new) if self._order else self._first_new
 
     def due(self, now: float, most: int) -> list[ScheduledRenewal]:
         """Take out what is due, at most so many."""
         if now >= self._first_new:
-            self._sort_in()
+            self._sort_new()
         due: list[ScheduledRenewal] = []
         order, known = self._order, self._known
         while order and order[0][0] <= now and len(due) < most:
@@ -125,7 +125,7 @@ class RenewalSchedule:
                 del self._slots[heapq.heappop(order)[2]]
         return due
 
-    def _sort_in(self) -> None:
+    def _sort_new(self) -> None:
         with self._mutex:
             self._first_new = inf  # before they are taken out: what comes in between is found, or sets it
         new, known, slots = self._new, self._known, self._slots

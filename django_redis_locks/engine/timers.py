@@ -12,7 +12,7 @@ from ..core import clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FEW = 64
+PRUNE_ABOVE = 64
 """So many jobs may wait although nothing wants them any more."""
 
 
@@ -21,13 +21,13 @@ class Timers:
 
     def __init__(self) -> None:
         self._jobs: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
-        self._crowded = FEW
+        self._crowded = PRUNE_ABOVE
         self._count = itertools.count().__next__
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def first(self) -> float:
+    def next_due(self) -> float:
         """When the next one is due; infinity if there is none."""
         return self._jobs[0][0] if self._jobs else inf
 
@@ -37,9 +37,9 @@ class Timers:
         if len(self._jobs) > self._crowded:
             self._jobs = [entry for entry in self._jobs if entry[3]()]
             heapq.heapify(self._jobs)
-            self._crowded = FEW + 2 * len(self._jobs)
+            self._crowded = PRUNE_ABOVE + 2 * len(self._jobs)
 
-    def ring(self) -> None:
+    def run_due(self) -> None:
         """Do what is due."""
         while self._jobs and self._jobs[0][0] <= clock.now():
             heapq.heappop(self._jobs)[2]()

@@ -89,12 +89,12 @@ class LoadHold(Hold):
     """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored. But callers
     who wait for it needn't wait any longer."""
 
-    freed_by_force = False
+    forcible = False
     __slots__ = ("on_void",)
 
     on_void: Callable[[], object] | None
 
-    def _tell_loss(self, why: str) -> bool:
+    def _report_loss(self, why: str) -> bool:
         if self.on_void is not None:
             self.on_void()
         return False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners, tokens
 from ..core.commands import Command, Program
-from ..core.durations import Duration, lease_ms, patience
+from ..core.durations import Duration, lease_ms, wait_seconds
 from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
@@ -144,7 +144,7 @@ class RecordRef:
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
-        request = ChangeRequest(expected, patience(timeout, "timeout"), None)
+        request = ChangeRequest(expected, wait_seconds(timeout, "timeout"), None)
         try:
             return run(self._waiting_for_change(request), self.performer)
         except BaseException as failure:
@@ -153,7 +153,7 @@ class RecordRef:
 
     async def await_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """As ``wait_for_change``."""
-        request = ChangeRequest(expected, patience(timeout, "timeout"), owners.running_loop())
+        request = ChangeRequest(expected, wait_seconds(timeout, "timeout"), owners.running_loop())
         try:
             return await arun(self._waiting_for_change(request), self.performer)
         except BaseException as failure:

@@ -85,7 +85,7 @@ def _forget(engine: Engine) -> None:
     for hold in [*engine.renewed(), *(grant.hold for grant in registry.grants())]:
         if hold.lock_id.store == engine.backend.identity:
             with hold.mutex:
-                hold.inside.clear()
+                hold.open_grants.clear()
                 hold.state = State.GONE
     if isinstance(engine.backend, MemoryBackend):
         engine.backend.clear()

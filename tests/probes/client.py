@@ -38,7 +38,7 @@ def waiting_callers(client: Locks, lock: Lock) -> int:
 def registered_queues(client: Locks, lock: Lock) -> int:
     """How many local queues of a lock the store knows of, with no wake-up that is still to be answered."""
     queues = client.engine._queues._queues.get(lock.lock_id, {})
-    return sum(bool(queue.enqueued_at) and queue.answered == queue.wakes for queue in list(queues.values()))
+    return sum(bool(queue.enqueued_at) and queue.wakeups_answered == queue.wakeups for queue in list(queues.values()))
 
 
 def is_registered(lock: Lock) -> bool:

@@ -37,7 +37,7 @@ def waiters(key: str) -> int:
 
 
 def maintenance_thread_runs() -> bool:
-    return locks["default"].engine._maintenance._daemon.runs
+    return locks["default"].engine._maintenance._thread.runs
 
 
 def empty_store() -> None:

@@ -49,7 +49,7 @@ def waiters(lock: Waitable) -> set[Waiter]:
 def all_registered(lock: Waitable) -> bool:
     """Whether the store knows of every local queue of a lock, and no wake-up is still to be answered."""
     homes = engine()._queues._queues.get(lock.lock_id, {})
-    return all(queue.answered == queue.wakes and queue.enqueued_at for queue in list(homes.values()))
+    return all(queue.wakeups_answered == queue.wakeups and queue.enqueued_at for queue in list(homes.values()))
 
 
 def strike_head(lock: Waitable, error: BaseException) -> None:
@@ -68,7 +68,7 @@ def forget_contention() -> None:
     """Treat every lock as uncontended: the next acquire doesn't register, and reserves no fences."""
     queues = engine()._queues
     with queues._mutex:
-        queues._hot.clear()
+        queues._contended_until.clear()
 
 
 def ignore_wake_ups(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
-from django_redis_locks.engine import engine, home_queue, outages
+from django_redis_locks.engine import engine, outages, wait_queue
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.engine import maintenance as renewal
 from django_redis_locks.primitives.shared import acquisition
@@ -89,7 +89,7 @@ class Installation:
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
         queues.random = scheduler.random.random
-        home_queue.mint_number = count(1).__next__
+        wait_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         tokens._tokens._source = "t", number
         scheduler.enter = _entering(scheduler)
@@ -111,7 +111,7 @@ class Here:
     """The thread that runs, as owners of locks are known."""
 
     @property
-    def me(self) -> Any:
+    def owner(self) -> Any:
         return current().owner
 
 
@@ -164,7 +164,7 @@ def installed() -> Iterator[Installation]:
         (owners, "_here", Here()),
         (tokens._tokens, "_source", tokens._tokens._source),
         (queues, "random", queues.random),
-        (home_queue, "mint_number", home_queue.mint_number),
+        (wait_queue, "mint_number", wait_queue.mint_number),
         (place, "locks", installation),
         (terms, "locks", installation),
         (beat, "current", lambda name: None),

@@ -13,7 +13,7 @@ from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
 from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import _Queue
+from django_redis_locks.engine.local_queue import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.network import SimulatedSubscriber
@@ -70,13 +70,13 @@ def registered_too_early(patch: Patch) -> None:
 
 def wakeup_forgotten(patch: Patch) -> None:
     """[H8] A wake-up that overtakes the answer "busy" is forgotten with it."""
-    real = _Queue.told
+    real = WaitQueue.record_reply
 
-    def told(self: _Queue, *args: Any) -> None:
+    def record_reply(self: WaitQueue, *args: Any) -> None:
         real(self, *args)
-        self.seen = self.answered = self.wakes
+        self.wakeups_seen = self.wakeups_answered = self.wakeups
 
-    patch.setattr(_Queue, "told", told)
+    patch.setattr(WaitQueue, "record_reply", record_reply)
 
 
 def wakeup_not_passed_on(patch: Patch) -> None:
@@ -91,12 +91,12 @@ def seat_left(patch: Patch) -> None:
 
 def no_local_queue_wakeup(patch: Patch) -> None:
     """The next head of a local queue isn't woken."""
-    patch.setattr(_Queue, "rouse", lambda self: None)
+    patch.setattr(WaitQueue, "notify_head", lambda self: None)
 
 
 def never_renewed(patch: Patch) -> None:
     """[H6] No lease is renewed."""
-    patch.setattr(RenewalSchedule, "enter", lambda self, *args, **options: inf)
+    patch.setattr(RenewalSchedule, "add", lambda self, *args, **options: inf)
 
 
 def renewed_in_child(patch: Patch) -> None:

@@ -37,7 +37,7 @@ class Refusing:
 def test_call_after_a_rollback_needs_no_maintenance_thread() -> None:
     """[D4] The thread frees the lock itself."""
     may_go_on = threading.Event()
-    locks["default"].engine.alarm(0.0, lambda: may_go_on.wait(PATIENCE))
+    locks["default"].engine.call_at(0.0, lambda: may_go_on.wait(PATIENCE))
     try:
         with rolled_back():
             service()

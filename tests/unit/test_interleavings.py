@@ -18,7 +18,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import LocalQueues, _Queue
+from django_redis_locks.engine.local_queue import LocalQueues, WaitQueue
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared import acquisition
 from django_redis_locks.primitives.shared import wait_loop as waiting
@@ -151,13 +151,13 @@ def lowered(patch: pytest.MonkeyPatch) -> None:
 
 def dropped(patch: pytest.MonkeyPatch) -> None:
     """[H3] An heir that leaves forgets what was handed to it."""
-    real = _Queue.leave_behind
+    real = WaitQueue.report_leftovers
 
-    def leave_behind(self: _Queue, *args: Any) -> None:
+    def report_leftovers(self: WaitQueue, *args: Any) -> None:
         self.handed = None
         real(self, *args)
 
-    patch.setattr(_Queue, "leave_behind", leave_behind)
+    patch.setattr(WaitQueue, "report_leftovers", report_leftovers)
 
 
 def taken_unasked(patch: pytest.MonkeyPatch) -> None:
@@ -194,20 +194,20 @@ def named_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(process._Subscriber, "channel_name", lambda self, channel: channel + process.ME)
 
 
-def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[_Queue], bool]) -> None:
+def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[WaitQueue], bool]) -> None:
     """The last one who leaves tells nothing unless it is for this reason."""
-    real = _Queue.leave_behind
+    real = WaitQueue.report_leftovers
 
-    def leave_behind(self: _Queue, *args: Any) -> None:
+    def report_leftovers(self: WaitQueue, *args: Any) -> None:
         if unsettled(self):
             real(self, *args)
 
-    patch.setattr(_Queue, "leave_behind", leave_behind)
+    patch.setattr(WaitQueue, "report_leftovers", report_leftovers)
 
 
 def left_behind(patch: pytest.MonkeyPatch) -> None:
     """[H9] The last waiter leaves his process registered."""
-    only_if(patch, lambda queue: queue.wakes != queue.answered or queue.handed is not None)
+    only_if(patch, lambda queue: queue.wakeups != queue.wakeups_answered or queue.handed is not None)
 
 
 def kept_to_itself(patch: pytest.MonkeyPatch) -> None:
@@ -222,18 +222,18 @@ def told_in_vain(patch: pytest.MonkeyPatch) -> None:
 
 def one_queue(patch: pytest.MonkeyPatch) -> None:
     """[H12] Threads queue up behind the tasks of a loop."""
-    real = LocalQueues._join
+    real = LocalQueues._enqueue
 
     def join(self: LocalQueues, waiter: Waiter, *args: Any) -> None:
         waiter.home = None
         real(self, waiter, *args)
 
-    patch.setattr(LocalQueues, "_join", join)
+    patch.setattr(LocalQueues, "_enqueue", join)
 
 
 def one_number(patch: pytest.MonkeyPatch) -> None:
     """A new queue answers to the number of an old one."""
-    patch.setattr(_Queue, "number", property(lambda self: "1", lambda self, number: None), raising=False)
+    patch.setattr(WaitQueue, "number", property(lambda self: "1", lambda self, number: None), raising=False)
 
 
 def cleared_once(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from ...core.background_thread import to_its_end
+from ...core.background_thread import run_to_end
 from ...core.clock import system_now as now
 from ...core.keys import ALL
 from ..base import Subscriber
@@ -86,7 +86,7 @@ class RedisSubscriber(Subscriber):
                 self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=to_its_end, args=(self._run,), name="django-redis-locks inbox", daemon=True)
+        thread = threading.Thread(target=run_to_end, args=(self._run,), name="django-redis-locks inbox", daemon=True)
         try:
             self._thread = thread
             thread.start()

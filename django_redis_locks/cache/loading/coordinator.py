@@ -243,7 +243,7 @@ def _make(outer: str, wanted: str | None) -> CacheCoordinator:
             engine = engine_of(backend, location, options)
             spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
             return CacheCoordinator(
-                alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT")
+                alias, engine, spelling, values, durations.wait_seconds(entry["BACKEND_WAIT"], "BACKEND_WAIT")
             )
     if isinstance(cache, LocMemCache | DummyCache):
         return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)

@@ -261,7 +261,7 @@ class LoadPerformer:
     async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - this is a coroutine
-        event = TaskEvent(loop, self.engine.alarm)
+        event = TaskEvent(loop, self.engine.call_at)
         return await effect.single_flight.afollow(effect.inflight, effect.until, event, leads=effect.leads)
 
     async def _alead(self, effect: Lead) -> None:

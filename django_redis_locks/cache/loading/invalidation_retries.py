@@ -164,7 +164,7 @@ class Retries:
         due = clock.now() + self._pause
         if self.pending and due < self._due:
             try:
-                self._performer.engine.alarm(due, partial(self._begin, due))
+                self._performer.engine.call_at(due, partial(self._begin, due))
             except LockBackendError as failure:
                 self._count(logging.ERROR, UNPLANNED, 1, failure)
             else:
@@ -235,7 +235,7 @@ _all: weakref.WeakSet[Retries] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    forks.all_of_them([retries.after_fork_in_child for retries in list(_all)])
+    forks.run_all([retries.after_fork_in_child for retries in list(_all)])
 
 
 forks.in_child(_after_fork_in_child)

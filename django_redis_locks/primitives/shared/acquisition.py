@@ -7,7 +7,7 @@ from os import getpid
 from typing import Literal, overload
 
 from ...core import events, forks, owners
-from ...core.durations import Duration, patience
+from ...core.durations import Duration, wait_seconds
 from ...core.effects import LeaveQueue
 from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired
 from ...core.grant import Grant
@@ -68,7 +68,7 @@ class LockAcquisition(LockOwnership):
         if blocking not in (True, False):
             raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
         if blocking:
-            return self.options.wait if timeout is None else patience(timeout, "timeout")
+            return self.options.wait if timeout is None else wait_seconds(timeout, "timeout")
         if timeout not in (None, -1):
             raise ValueError("acquire(blocking=False) takes no timeout")
         return 0.0
@@ -122,7 +122,7 @@ class LockAcquisition(LockOwnership):
             forget_block(request.given)
             registry.forget(request.given)
         if request.inner is not None:
-            request.inner.take_out(request.grant)
+            request.inner.remove_grant(request.grant)
         hold = request.hold
         if hold is not None:
             hold.state = State.GONE

@@ -43,7 +43,7 @@ class LockOwnership(LockPrograms):
         hold = grant.hold
         if hold.pid != os.getpid():
             if not grant.released:
-                hold.inside.discard(grant.id)
+                hold.open_grants.discard(grant.id)
                 registry.forget(grant)
                 warnings.warn(
                     f"lock {self.name!r} belongs to the process that this one was forked from; it isn't released here",

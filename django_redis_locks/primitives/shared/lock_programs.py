@@ -99,7 +99,7 @@ class LockPrograms:
             try:
                 self.performer.watch(hold, self._renew_command, lease)
             except BaseException:  # the next entry must not take it for a renewed one
-                hold.take_out(request.grant)
+                hold.remove_grant(request.grant)
                 raise
 
     def acquiring(self, request: AcquireRequest) -> Program[Hold | Busy]:
@@ -126,7 +126,7 @@ class LockPrograms:
             request.hold = None
             return GRANTED_TOO_LATE, False, 0.0, self._replace_token(request)
         if hold.renew_until or hold.on_lost is not None:
-            adopted = attempt.taken is not None or hold.reserved_fences
+            adopted = attempt.adopted is not None or hold.reserved_fences
             renew_command = self.adopt_command(hold) if adopted else self._renew_command
             self.performer.watch(hold, renew_command, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
@@ -149,12 +149,12 @@ class LockPrograms:
     def _hold_of_attempt(
         self, request: AcquireRequest, attempt: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
     ) -> Hold:
-        taken, handed = attempt.taken, attempt.handed
+        taken, handed = attempt.adopted, attempt.handed
         if taken is not None:
             request.token = taken.hold.token
         hold = request.hold = self._make_hold(request, verdict.fence, sent, outcome_unknown)
         if taken is not None:
-            hold.follow(taken.hold, self.performer.tuning.local_reuse_window)
+            hold.inherit(taken.hold, self.performer.tuning.local_reuse_window)
         elif verdict.position.others:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1

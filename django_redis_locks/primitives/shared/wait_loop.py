@@ -60,10 +60,10 @@ def wait_loop(
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:
-        request.position, request.sent = None, attempt.taken is None
+        request.position, request.sent = None, attempt.adopted is None
         command_reply = (
-            attempt.taken.go_on()
-            if attempt.taken is not None
+            attempt.adopted.go_on()
+            if attempt.adopted is not None
             else (
                 yield from retry_command(
                     requester._attempt_command(request, attempt),

@@ -9,7 +9,7 @@ from math import inf, nan
 
 import pytest
 
-from django_redis_locks.core.durations import lease_ms, patience
+from django_redis_locks.core.durations import lease_ms, wait_seconds
 
 OTHER_NUMBERS = [Decimal(5), Decimal(-1), Fraction(5), Fraction(-1), 5j, -1 + 0j]
 NO_TIME = [None, True, False, "5", "", b"5", [], {}, (), *OTHER_NUMBERS, object(), nan, inf, -inf, 10**400]
@@ -43,14 +43,14 @@ def test_lease_that_is_no_time_or_out_of_bounds_raises_ValueError() -> None:
 def test_wait_in_seconds_is_unchanged_and_minus_one_waits_for_ever() -> None:
     """[F2]"""
     waits = {0: 0.0, 5: 5.0, 0.25: 0.25, timedelta(seconds=3): 3.0, timedelta(0): 0.0, 1e9: 1e9, -1: inf}
-    assert {value: patience(value) for value in waits} == waits
-    assert patience(-1.0) == inf
+    assert {value: wait_seconds(value) for value in waits} == waits
+    assert wait_seconds(-1.0) == inf
 
 
 def test_wait_that_is_no_time_raises_ValueError() -> None:
     """[F2] The message for infinity says how to wait for ever."""
     for value in [*NO_TIME, *NEGATIVE]:
         with pytest.raises(ValueError, match=r"^timeout must be "):
-            patience(value, "timeout")  # type: ignore[arg-type]
+            wait_seconds(value, "timeout")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"wait must be finite, not inf \(-1 waits for ever\)"):
-        patience(inf)
+        wait_seconds(inf)

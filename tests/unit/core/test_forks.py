@@ -15,5 +15,5 @@ def test_hook_that_raises_stops_no_other_hook() -> None:
         raise ValueError("closed already")
 
     with pytest.raises(ValueError, match="closed already"):
-        forks.all_of_them([lambda: begun.append("first"), fail, lambda: begun.append("last")])
+        forks.run_all([lambda: begun.append("first"), fail, lambda: begun.append("last")])
     assert begun == ["first", "last"]

@@ -30,7 +30,7 @@ def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> 
     assert hold.leave(1)
     assert hold.state is State.RELEASING
     assert not hold.enter(2)
-    assert not hold.inside
+    assert not hold.open_grants
     assert not hold.leave(1), "another thread is at it"
     assert not hold.mark_lost("expired"), "its owner hears from the release"
 
@@ -94,7 +94,7 @@ def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> Non
         hold.leave(entry)
         assert hold.renew_until == 60.0
     hold.detach(5)
-    assert (hold.renew_until, hold.inside) == (0.0, {1})
+    assert (hold.renew_until, hold.open_grants) == (0.0, {1})
 
 
 def test_owner_that_is_a_finished_task_is_not_alive() -> None:
@@ -103,7 +103,7 @@ def test_owner_that_is_a_finished_task_is_not_alive() -> None:
 
     async def main() -> None:
         task = asyncio.create_task(acquire())
-        assert not owners.alive(await task)
+        assert not owners.is_alive(await task)
 
     asyncio.run(main())
 

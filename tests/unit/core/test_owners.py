@@ -193,7 +193,7 @@ def test_signal_during_a_liveness_check_makes_no_thread_dead(
     signals asks there."""
     grant = thread.submit(lock.acquire).result()
     monkeypatch.setattr(threading.Thread, "is_alive", struck)
-    assert owners.alive(grant.hold)
+    assert owners.is_alive(grant.hold)
     with pytest.raises(LockNotOwned):
         lock.__exit__(None, None, None)
     monkeypatch.undo()
@@ -202,7 +202,7 @@ def test_signal_during_a_liveness_check_makes_no_thread_dead(
     seen: list[Any] = []
     dead.start()
     dead.join()
-    assert not owners.alive(seen[0].hold)
+    assert not owners.is_alive(seen[0].hold)
     seen[0].release()
 
 
@@ -224,7 +224,7 @@ def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
     tables.forget(grant)
     assert not tables.knows(grant.hold.lock_id)
     tables.keep(grant)
-    tables._by_place.pop(grant.hold.lock_id)
+    tables._by_lock.pop(grant.hold.lock_id)
     tables.forget(grant)
     assert len(tables) == 0
     grant.release()

@@ -70,7 +70,7 @@ def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
 def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     """All that there is to renew in a child."""
     tokens = Tokens()
-    monkeypatch.setattr(forks, "_renewals", [tokens.renew])
+    monkeypatch.setattr(forks, "_hooks", [tokens.renew])
     monkeypatch.setattr(forks, "known", os.getpid())
     return tokens
 
@@ -93,7 +93,7 @@ def test_fork_unseen_by_python_is_found_by_the_next_command(
 ) -> None:
     """[H18] Before its token is made."""
     renewed: list[int] = []
-    monkeypatch.setattr(forks, "_renewals", [lambda: renewed.append(1)])
+    monkeypatch.setattr(forks, "_hooks", [lambda: renewed.append(1)])
     monkeypatch.setattr(forks, "known", -1)
     begin()
     assert renewed == [1]

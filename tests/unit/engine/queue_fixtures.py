@@ -27,7 +27,7 @@ NOWHERE = QueuePosition()
 def handed_over_lock(reserved_fences: int = 0) -> HandedOverLock:
     """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
     hold = a_hold(PLACE, clock.now())
-    hold.asked += 60  # however slow this machine is, the store was asked lately
+    hold.confirmed_at += 60  # however slow this machine is, the store was asked lately
     hold.reserved_fences = reserved_fences
     return HandedOverLock(
         hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here")
@@ -49,7 +49,7 @@ class Around:
     def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
         self.gone.append((lock_id, address, handed))
 
-    def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
+    def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
 
     def put(self, job: Callable[[], object]) -> None:
@@ -73,7 +73,7 @@ class Line(LocalQueues):
     def sit(self, home: Any = None, lock_id: LockId = PLACE, lease: int = LEASE) -> Waiter:
         """Somebody joins, and hasn't asked yet."""
         waiter = Waiter(lock_id, home, "inbox:", lease)
-        self._join(waiter, self.outside)
+        self._enqueue(waiter, self.outside)
         return waiter
 
     def stand(self, waiter: Waiter, pause: float | None = None, position: QueuePosition | None = NOWHERE) -> None:
@@ -88,9 +88,9 @@ class Line(LocalQueues):
 
     def timed(self, waiter: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
         """As `turn`, with the seconds that it took, of a virtual clock."""
-        begin = clock.now()
+        begin_wait = clock.now()
         attempt = self.attempt(waiter, until, pause)
-        return attempt, round(clock.now() - begin, 6)
+        return attempt, round(clock.now() - begin_wait, 6)
 
     def asked(self, home: Any = None, lock_id: LockId = PLACE) -> Waiter:
         """A new head that has asked once."""
@@ -100,21 +100,21 @@ class Line(LocalQueues):
 
     def ask(self, waiter: Waiter, position: QueuePosition | None = None) -> Attempt:
         """It is this seat's turn, now."""
-        attempt = self.begin(Wait(waiter, clock.now() - 1, None, position), self.outside)
+        attempt = self.begin_wait(Wait(waiter, clock.now() - 1, None, position), self.outside)
         assert isinstance(attempt, Attempt)
         return attempt
 
     def asleep(self, waiter: Waiter, pause: float | None = 60, position: QueuePosition | None = None) -> Waiter:
         """It isn't this seat's turn yet."""
-        assert isinstance(self.begin(Wait(waiter, NEVER, pause, position), self.outside), float)
+        assert isinstance(self.begin_wait(Wait(waiter, NEVER, pause, position), self.outside), float)
         return waiter
 
     def woken(self, waiter: Waiter) -> bool:
         """Whether a thread that sleeps was woken, and has its turn."""
-        begin = clock.now()
+        begin_wait = clock.now()
         waiter.gate.wait(1)
-        woken = clock.now() == begin
-        assert isinstance(self.go_on(Wait(waiter, NEVER), self.outside), Attempt) is woken
+        woken = clock.now() == begin_wait
+        assert isinstance(self.continue_wait(Wait(waiter, NEVER), self.outside), Attempt) is woken
         return woken
 
     def pass_on(self, home: Any = None, reserved_fences: int = 0) -> HandedOverLock:
@@ -125,7 +125,7 @@ class Line(LocalQueues):
 
     def free(self, lock_id: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:
         """The lock was freed by this process."""
-        self.freed(NotifyWaiters(lock_id, woke, address), self.outside)
+        self.notify_waiters(NotifyWaiters(lock_id, woke, address), self.outside)
 
     def closed(self, *, asked: bool = True) -> Waiter:
         """A seat of a loop that was closed while it was taken."""

@@ -39,21 +39,21 @@ def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> Non
     another alias on the same server, whose own maintenance thread asks and reports."""
     store, held = Store(), memory_lock.acquire()
     confirmations = looks_of(RenewalSchedule(), store)
-    assert confirmations.ask_for(memory_lock.lock_id)
-    assert confirmations.gone(1.0) == [held.hold]
+    assert confirmations.request(memory_lock.lock_id)
+    assert confirmations.find_lost(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
     other = Confirmations(store, Engine(MemoryBackend("")), RenewalSchedule(), [].append)
-    assert other.ask_for(memory_lock.lock_id)
-    assert other.gone(1.0) == []
+    assert other.request(memory_lock.lock_id)
+    assert other.find_lost(1.0) == []
 
     def child() -> None:
-        assert confirmations.ask_for(memory_lock.lock_id)
-        assert confirmations.gone(1.0) == []
+        assert confirmations.request(memory_lock.lock_id)
+        assert confirmations.find_lost(1.0) == []
 
     in_child(child)
     held.release()
-    assert not confirmations.ask_for(memory_lock.lock_id)
-    assert not confirmations.ask_for(LockId("elsewhere", "lock:{0}:k:strangers"))
+    assert not confirmations.request(memory_lock.lock_id)
+    assert not confirmations.request(LockId("elsewhere", "lock:{0}:k:strangers"))
 
 
 def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
@@ -62,8 +62,8 @@ def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None
     confirmations = looks_of(schedule, Store(), opened)
     holds = [a_hold(LockId("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
     for hold in holds:
-        schedule.enter(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
-    assert confirmations.plan(holds[0]) == confirmations.due == 101.0
+        schedule.add(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
+    assert confirmations.plan_inbox(holds[0]) == confirmations.due == 101.0
     confirmations.open_inboxes(101.0)
     assert sorted(opened) == ["lock:{0}:inbox:", "shop:{0}:inbox:"]
     assert confirmations.due == 111.0

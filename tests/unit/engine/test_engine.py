@@ -126,7 +126,7 @@ def test_close_closes_backend_and_subscriber(engine: Engine, store: Notes) -> No
 
 def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
     """[H18] Neither the parent's connections nor its subscriber nor its waiters."""
-    engine._queues._join(Waiter(LockId(store.identity, "lock"), None, "inbox:"), engine)
+    engine._queues._enqueue(Waiter(LockId(store.identity, "lock"), None, "inbox:"), engine)
 
     def child() -> None:
         assert store.events == store.own.events == ["fork"]

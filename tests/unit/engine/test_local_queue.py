@@ -47,9 +47,9 @@ def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(line: Line) -> None
         (line.wake_all, (True, True)),
     ):
         line.asleep(head)
-        before = task.queue.wakes
+        before = task.queue.wakeups
         wake()
-        assert (line.woken(head), task.queue.wakes > before) == expected
+        assert (line.woken(head), task.queue.wakeups > before) == expected
         assert not line.woken(behind)
     line.stand(head, 0.0)
     assert line.woken(behind)
@@ -96,23 +96,23 @@ def test_key_without_waiters_is_forgotten(line: Line) -> None:
         line.stand(waiter)
     line.stand(Waiter(PLACE, None, "inbox:"))  # one that never joined
     assert line._queues == {}
-    for number in range(3 * queues.MANY):
+    for number in range(3 * queues.MAX_REMEMBERED_KEYS):
         lock_id = LockId("store", f"lock:{number}")
         line.stand(line.sit(lock_id=lock_id))
         line.free(lock_id, woke=True)
-    assert 0 < len(line._hot) <= queues.MANY
-    assert 0 < len(line._polite) <= queues.MANY
+    assert 0 < len(line._contended_until) <= queues.MAX_REMEMBERED_KEYS
+    assert 0 < len(line._yield_until) <= queues.MAX_REMEMBERED_KEYS
     assert line._queues == {}
 
 
 def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
     """Nothing rings for somebody who isn't there any more."""
     taken_back: list[bool] = []
-    line.outside.alarm = lambda at, ring: lambda: taken_back.append(True)  # type: ignore[method-assign]
+    line.outside.call_at = lambda at, ring: lambda: taken_back.append(True)  # type: ignore[method-assign]
 
     async def main() -> None:
         waiter = line.asked(asyncio.get_running_loop())
-        task = asyncio.create_task(line.await_(Wait(waiter, NEVER, 60), line.outside))
+        task = asyncio.create_task(line.async_wait(Wait(waiter, NEVER, 60), line.outside))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -162,9 +162,9 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
     loop.close()
     line.asleep(late, None)
     assert not line.end_uncontended(first)
-    assert isinstance(line.begin(Wait(first, NEVER), line.outside), Attempt)
+    assert isinstance(line.begin_wait(Wait(first, NEVER), line.outside), Attempt)
     line.stand(first, None, None)
-    assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Attempt)
+    assert isinstance(line.continue_wait(Wait(late, NEVER), line.outside), Attempt)
     line.stand(late)
     assert line._queues == {}
 
@@ -244,7 +244,7 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
             case "an extension":
                 hold.prolong(clock.now(), 2 * LEASE)
             case "time":
-                hold.asked = clock.now() - DEFAULT.local_reuse_window
+                hold.confirmed_at = clock.now() - DEFAULT.local_reuse_window
             case "the deadline":
                 hold.deadline = clock.now()
             case "news":
@@ -252,7 +252,7 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
             case "state":
                 hold.state = State.RELEASING
         attempt = line.ask(waiter)
-        assert (attempt.taken if what == "" else attempt.handed) is handed, what
+        assert (attempt.adopted if what == "" else attempt.handed) is handed, what
         line.stand(waiter)
 
 
@@ -261,7 +261,7 @@ def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> 
     for confirmed in (True, False):
         first, second = line.sit(), line.sit()
         handed = line.pass_on(reserved_fences=3)
-        assert line.ask(first).taken is handed
+        assert line.ask(first).adopted is handed
         if confirmed:
             line.stand(first, 0.0)
         for _ in range(2):

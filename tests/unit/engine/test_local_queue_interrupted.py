@@ -142,13 +142,13 @@ def test_interrupted_takeover_has_one_owner() -> None:
         first, second = line.sit(), line.sit()
         handed = line.pass_on(reserved_fences=3)
         with strike:
-            line.begin(Wait(first, NEVER), line.outside)
+            line.begin_wait(Wait(first, NEVER), line.outside)
             line.leave(LeaveQueue(first, 0.0, QueuePosition()), line.outside)
         give_up(line, first)
-        taken = first.attempt is not None and first.attempt.taken is handed
+        taken = first.attempt is not None and first.attempt.adopted is handed
         mine = taken and not first.gave_back
         attempt = line.ask(second)
-        assert (handed in (attempt.handed, attempt.taken)) is not mine
+        assert (handed in (attempt.handed, attempt.adopted)) is not mine
         line.stand(second)
         ended(line)
 
@@ -164,6 +164,6 @@ def test_interrupted_handover_is_not_reused_unasked() -> None:
             line.hand_over(HandOver(handed, None))
         free(line)
         attempt = line.ask(waiter)
-        assert (attempt.taken is handed) is (handed.hold.state is State.GONE)
+        assert (attempt.adopted is handed) is (handed.hold.state is State.GONE)
         line.stand(waiter)
         ended(line)

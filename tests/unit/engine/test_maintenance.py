@@ -57,8 +57,8 @@ def test_alarm_that_raises_leaves_nothing_to_ring(memory: Locks, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(LockBackendError, match="limit of threads"):
-            memory.engine.alarm(clock.now(), lambda: rung.append(1))
-    memory.engine.alarm(clock.now(), lambda: rung.append(2))
+            memory.engine.call_at(clock.now(), lambda: rung.append(1))
+    memory.engine.call_at(clock.now(), lambda: rung.append(2))
     eventually(lambda: 2 in rung)
     assert rung == [2]
 
@@ -112,14 +112,14 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
         memory.engine._maintenance.after_fork_in_child,
         os.getpid,
     )
-    found, confirmations, go_on = threading.Event(), threading.Event(), threading.Event()
+    found, confirmations, continue_wait = threading.Event(), threading.Event(), threading.Event()
     times = 0
 
     def slowly() -> None:
         nonlocal times
         times += 1
         found.set()
-        assert go_on.wait(20)
+        assert continue_wait.wait(20)
         begin_anew()
 
     def looking() -> int:
@@ -131,12 +131,12 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
     monkeypatch.setattr(os, "getpid", looking)
     maintenance._pid = -1
     rung = threading.Semaphore(0)
-    threads = [threading.Thread(target=maintenance.alarm, args=(clock.now(), rung.release)) for _ in range(2)]
+    threads = [threading.Thread(target=maintenance.call_at, args=(clock.now(), rung.release)) for _ in range(2)]
     threads[0].start()
     assert found.wait(20)
     threads[1].start()
     assert confirmations.wait(20)
-    go_on.set()
+    continue_wait.set()
     assert rung.acquire(timeout=20)
     assert rung.acquire(timeout=20)
     assert times == 1

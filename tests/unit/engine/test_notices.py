@@ -16,7 +16,7 @@ from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import notices
 from django_redis_locks.engine.notices import Notices
-from django_redis_locks.engine.on_lost import react
+from django_redis_locks.engine.on_lost import call_on_lost
 from tests.unit.core.holds import a_hold
 from tests.waiting import eventually
 
@@ -85,7 +85,7 @@ def test_at_once_part_of_on_lost_waits_for_no_other_call() -> None:
 
     hold, posted = a_hold(LockId("store", "lock"), clock.now()), []
     hold.on_lost, hold.grant = Reaction(), object
-    react(hold, posted.append)
+    call_on_lost(hold, posted.append)
     assert made == ["at once"]
     posted[0]()
     assert made == ["at once", "later"]

@@ -10,7 +10,7 @@ import pytest
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
 from django_redis_locks.core.commands import Command
-from django_redis_locks.engine.renewal_batch import MOST, renew
+from django_redis_locks.engine.renewal_batch import MAX_LOCKS, renew
 from django_redis_locks.primitives.lock import parse_renew
 
 DOWN = LockBackendError("down")
@@ -80,6 +80,8 @@ def test_error_of_a_batch_is_raised_for_each_lock(store: Store) -> None:
 
 def test_batch_is_bounded(store: Store) -> None:
     """While it runs nobody else is served."""
-    prolongs = [prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MOST + 50)]
-    assert renew(prolongs, store, 2) == [number % 3 == 0 for number in range(2 * MOST + 50)]
-    assert [len(keys) - 1 for keys, _ in store.sent] == [MOST, MOST, 50]
+    prolongs = [
+        prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MAX_LOCKS + 50)
+    ]
+    assert renew(prolongs, store, 2) == [number % 3 == 0 for number in range(2 * MAX_LOCKS + 50)]
+    assert [len(keys) - 1 for keys, _ in store.sent] == [MAX_LOCKS, MAX_LOCKS, 50]

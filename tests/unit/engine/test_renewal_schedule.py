@@ -37,14 +37,14 @@ def due(schedule: RenewalSchedule, now: float) -> list[Hold | None]:
 
 def test_holds_are_due_in_the_order_of_their_leases(schedule: RenewalSchedule) -> None:
     """[L10] The oldest first, of every length of lease, and none before its time."""
-    first, second, short = a_hold(), a_hold(), a_hold()
-    schedule.enter(first, PROLONG, 30_000, 100.0, 10.0)
-    schedule.enter(second, PROLONG, 30_000, 101.0, 10.0)
-    schedule.enter(short, PROLONG, 30_000, 101.0, 1.0)
+    next_due, second, short = a_hold(), a_hold(), a_hold()
+    schedule.add(next_due, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(second, PROLONG, 30_000, 101.0, 10.0)
+    schedule.add(short, PROLONG, 30_000, 101.0, 1.0)
     assert due(schedule, 101.9) == []
     assert due(schedule, 102.0) == [short]
-    assert schedule.first() == 110.0
-    assert due(schedule, 110.5) == [first]
+    assert schedule.next_due() == 110.0
+    assert due(schedule, 110.5) == [next_due]
     assert due(schedule, 200.0) == [second]
     assert due(schedule, 300.0) == []
 
@@ -53,30 +53,30 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSche
     """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round. One whose answer took
     long is due first all the same. [H6] The janitor's is not the reference that keeps a hold."""
     reborn, slow = a_hold(), a_hold()
-    schedule.enter(reborn, PROLONG, 30_000, 100.0, 10.0)
-    schedule.enter(a_hold(), PROLONG, 30_000, 105.0, 10.0)
-    schedule.enter(reborn, PROLONG, 30_000, 109.0, 10.0)
-    schedule.enter(slow, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(reborn, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(a_hold(), PROLONG, 30_000, 105.0, 10.0)
+    schedule.add(reborn, PROLONG, 30_000, 109.0, 10.0)
+    schedule.add(slow, PROLONG, 30_000, 100.0, 10.0)
     assert [due(schedule, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
 def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalSchedule) -> None:
     """[E3] [E13] The maintenance thread, which found it unrenewed a moment ago, doesn't end its renewal."""
     hold = a_hold()
-    schedule.enter(hold, PROLONG, 30_000, 100.0, 10.0)
-    schedule.enter(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
+    schedule.add(hold, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
     assert due(schedule, 110.0) == [hold]
-    schedule.enter(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
+    schedule.add(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
     assert due(schedule, 120.0) == [hold]
 
 
 def test_released_hold_is_never_due(schedule: RenewalSchedule) -> None:
     """[L8] From before its release is sent; twice is once. Nor if it is sorted in, since another one was due before it."""
     early, late, new = a_hold(), a_hold(), a_hold()
-    schedule.enter(early, PROLONG, 30_000, 100.0, 10.0)
-    schedule.enter(late, PROLONG, 30_000, 101.0, 10.0)
+    schedule.add(early, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(late, PROLONG, 30_000, 101.0, 10.0)
     assert due(schedule, 110.0) == [early]
-    schedule.enter(new, PROLONG, 30_000, 101.0, 10.0)
+    schedule.add(new, PROLONG, 30_000, 101.0, 10.0)
     for hold in (late, new, new):
         schedule.remove(hold)
     assert due(schedule, 200.0) == []
@@ -141,7 +141,7 @@ def four_holds() -> list[Hold]:
 def enter_all(schedule: RenewalSchedule, holds: list[Hold]) -> None:
     """Three holds in a slot, and one in a later one."""
     for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
-        schedule.enter(hold, PROLONG, 30_000, 100.0, period)
+        schedule.add(hold, PROLONG, 30_000, 100.0, period)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3, None])
@@ -156,7 +156,7 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
         def happen(
             schedule: RenewalSchedule = schedule, other: Hold = other, gone: Any = gone, happened: Any = happened
         ) -> None:
-            schedule.enter(other, PROLONG, 30_000, 100.0, 5.0)
+            schedule.add(other, PROLONG, 30_000, 100.0, 5.0)
             for hold in gone:
                 schedule.remove(hold)
             happened.append(other)
@@ -179,7 +179,7 @@ def test_error_of_a_signal_handler_is_raised(schedule: RenewalSchedule) -> None:
 
     schedule._new = Leases("set", False, handler)
     with pytest.raises(RuntimeError, match="the time limit"):
-        schedule.enter(a_hold(), PROLONG, 30_000, 101.0, 10.0)
+        schedule.add(a_hold(), PROLONG, 30_000, 101.0, 10.0)
 
 
 # Slots
@@ -190,22 +190,22 @@ def test_leases_that_end_together_are_due_together(schedule: RenewalSchedule) ->
     write that holds up the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for number, hold in enumerate(holds):
-        schedule.enter(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
-    assert schedule.first() == 110.0
+        schedule.add(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
+    assert schedule.next_due() == 110.0
     assert due(schedule, 109.9) == []
-    first, second = due(schedule, 110.0), due(schedule, 110.0)
-    assert (len(first), len(second)) == (BATCH, 1)
-    assert {*first, *second} == {*holds}
-    assert schedule.first() == inf
+    next_due, second = due(schedule, 110.0), due(schedule, 110.0)
+    assert (len(next_due), len(second)) == (BATCH, 1)
+    assert {*next_due, *second} == {*holds}
+    assert schedule.next_due() == inf
 
 
 def test_retry_is_not_due_early(schedule: RenewalSchedule) -> None:
     """[L9] Else it would be made again and again until its time has come."""
     hold = a_hold()
-    schedule.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
-    schedule.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
+    schedule.add(a_hold(), PROLONG, 30_000, 100.0, 10.0)
     due(schedule, 110.0)
-    assert schedule.first() == 110.4
+    assert schedule.next_due() == 110.4
     assert due(schedule, 110.39) == []
     assert due(schedule, 110.4) == [hold]
 
@@ -215,21 +215,21 @@ def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
     looks for them once."""
     for number in range(1000):
         hold = a_hold()
-        schedule.enter(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
+        schedule.add(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
         schedule.remove(hold)
-    assert schedule.first() == 110.0
+    assert schedule.next_due() == 110.0
     assert due(schedule, 111.0) == []
-    assert schedule.first() == inf
+    assert schedule.next_due() == inf
     assert [schedule._new, schedule._known, schedule._slots, schedule._order] == [{}, {}, {}, []]
 
 
 def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(schedule: RenewalSchedule) -> None:
     known, sooner = a_hold(), a_hold()
-    schedule.enter(known, PROLONG, 30_000, 100.0, 10.0)
-    schedule.enter(known, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
     assert due(schedule, 110.0) == [known]
-    schedule.enter(known, PROLONG, 30_000, 110.0, 10.0)
-    schedule.enter(sooner, PROLONG, 600, 100.0, 10.0)
+    schedule.add(known, PROLONG, 30_000, 110.0, 10.0)
+    schedule.add(sooner, PROLONG, 600, 100.0, 10.0)
     assert due(schedule, 110.0) == [sooner]
-    schedule.enter(sooner, PROLONG, 600, 110.0, 1.0)
-    assert schedule.first() == 111.0
+    schedule.add(sooner, PROLONG, 600, 110.0, 1.0)
+    assert schedule.next_due() == 111.0

@@ -54,9 +54,9 @@ class Processes:
         cleanups = [
             (max(process.now, due), command, max(process.now, end)) for due, _, command, _, end in process.cleanups()
         ]
-        polite = {lock_id: until for lock_id, until in queues._polite.items() if until > process.now}
-        hot = {lock_id: until for lock_id, until in queues._hot.items() if until >= process.now}
-        asking = queues._asking
+        polite = {lock_id: until for lock_id, until in queues._yield_until.items() if until > process.now}
+        hot = {lock_id: until for lock_id, until in queues._contended_until.items() if until >= process.now}
+        asking = queues._first_waiters
         rest = process.backend.listening, process.deaf, process.gave_up, process.complaint
         shape = shaper.of((process.contenders, queues._queues, asking, polite, hot, cleanups, rest))
         number = self._numbers.setdefault(shape, len(self._numbers))

@@ -14,8 +14,8 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
 from django_redis_locks.core.queue_values import HandedOverLock
-from django_redis_locks.engine import home_queue
 from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import wait_queue
 from django_redis_locks.primitives.shared import requests as wishes
 
 TICK = 2.0**-20
@@ -90,9 +90,9 @@ def still() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: performer.now)
-        patch.setattr(home_queue, "ThreadEvent", Gate)
+        patch.setattr(wait_queue, "ThreadEvent", Gate)
         patch.setattr(queues, "random", lambda: 0.0)
-        patch.setattr(home_queue, "mint_number", lambda: performer.number)
+        patch.setattr(wait_queue, "mint_number", lambda: performer.number)
         patch.setattr(events, "emit", heard.append)
         patch.setattr(HandedOverLock, "gone", gone)
         patch.setattr(tokens, "mint_token", performer.mint_token)

@@ -110,7 +110,7 @@ class Process:
         self.engine = Engine(self.backend, locks.tuning)
         del engines._queues[PLACE.store]  # each process has its own
         self.maintenance = self.engine._maintenance
-        self.maintenance._daemon.start = lambda: None  # type: ignore[method-assign]
+        self.maintenance._thread.start = lambda: None  # type: ignore[method-assign]
         self.contenders = [Contender(plan, name) for plan, name in zip(plans, "abcdef", strict=False)]
         self.locks = [self._lock(plan) for plan in plans]
         self.holds: list[Hold] = []
@@ -161,7 +161,7 @@ class Process:
             self._clear_away(index)
         elif isinstance(effect, Wait):
             performer.number = contender.number
-            attempt = self.engine._queues.begin(effect, self.engine)
+            attempt = self.engine._queues.begin_wait(effect, self.engine)
             effect.waiter.queue.number  # noqa: B018 - a queue gets its number now, not when it is asked for it
             contender.number = 0
             if isinstance(attempt, float):
@@ -178,7 +178,7 @@ class Process:
 
     def _wake(self, index: int) -> None:
         contender = self.contenders[index]
-        attempt = self.engine._queues.go_on(contender.effect, self.engine)
+        attempt = self.engine._queues.continue_wait(contender.effect, self.engine)
         assert not isinstance(attempt, float)
         contender.until, contender.awake = None, False
         self._go_on(index, contender.program.send, attempt)  # type: ignore[union-attr]

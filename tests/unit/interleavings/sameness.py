@@ -21,7 +21,7 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queue_values import QueueOutage, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import LocalQueues, _Queue
+from django_redis_locks.engine.local_queue import LocalQueues, WaitQueue
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 
@@ -41,7 +41,7 @@ _OPAQUE = (
 """Equal wherever a path leads, or seen from elsewhere: closures share the locals of frames."""
 
 _NO_MATTER = {
-    Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "lock_id", "key", "name", "alias"},
+    Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "open_grants", "lock_id", "key", "name", "alias"},
     Grant: {"lock"},
     Waiter: {"caller"},
     LocalQueues: {"_mutex"},
@@ -58,7 +58,7 @@ _STALE = {
 }
 """Locals of programs that are set anew before anybody looks at them again, wherever the program is suspended."""
 
-_COUNTS = ("answered", "seen", "wakes")
+_COUNTS = ("wakeups_answered", "wakeups_seen", "wakeups")
 """Counters of a queue that are only ever compared with each other, and raised."""
 
 _OF_QUEUES = ("home", "next_try", "waiters", "address", "enqueued_at", "handed", "number")
@@ -82,7 +82,7 @@ class Shaper:
     def named(self, name: str, value: Any) -> Any:
         if name in _ONCE_DUE and isinstance(value, float) and value <= self.now:
             return "past"
-        if name == "asked" and value + DEFAULT.local_reuse_window <= self.now:
+        if name == "confirmed_at" and value + DEFAULT.local_reuse_window <= self.now:
             return "long ago"
         return _hows[type(value)](self, value)
 
@@ -144,7 +144,7 @@ class Shaper:
     def _trouble(self, thing: QueueOutage) -> Any:
         return thing.failure
 
-    def _queue(self, thing: _Queue) -> Any:
+    def _queue(self, thing: WaitQueue) -> Any:
         counts = [getattr(thing, name) for name in _COUNTS]
         ranks = sorted(set(counts))
         return self._object(thing), self._trouble(thing), *[ranks.index(count) for count in counts]
@@ -175,7 +175,7 @@ class _Hows(dict[type, Callable[[Shaper, Any], Any]]):
         (_OPAQUE, Shaper._kind),
         (BaseException, Shaper._failure),
         (types.GeneratorType, Shaper._program),
-        (_Queue, Shaper._queue),
+        (WaitQueue, Shaper._queue),
         (QueueOutage, Shaper._trouble),
         (Gate, Shaper._gate),
         ((Busy, Granted), Shaper._value),
@@ -188,14 +188,14 @@ _hows = _Hows()
 def attributes(thing: Any) -> list[tuple[str, Any]]:
     """Name and value of all that matters of an object."""
     kind: Any = type(thing)
-    if isinstance(thing, _Queue):
+    if isinstance(thing, WaitQueue):
         assert vars(thing).keys() <= _ALL_OF_QUEUES
         return [(name, getattr(thing, name)) for name in _OF_QUEUES]
     if hasattr(thing, "__dict__"):
         return [(name, value) for name, value in sorted(vars(thing).items()) if name not in _unmattering(kind)]
     names = _slots(kind)
     if kind is Hold and not thing.reserved_fences:
-        names = [name for name in names if name != "asked"]
+        names = [name for name in names if name != "confirmed_at"]
     return [(name, getattr(thing, name)) for name in names if hasattr(thing, name)]
 
 

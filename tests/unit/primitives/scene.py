@@ -108,8 +108,8 @@ class Process:
         del engine._queues[self.backend.identity]  # each process has its own
         self._maintenance = self.engine._maintenance
         self.outage = self.engine._outage
-        self.outage._daemon.start = lambda: None  # type: ignore[method-assign]
-        self._maintenance._daemon.start = lambda: None  # type: ignore[method-assign]
+        self.outage._thread.start = lambda: None  # type: ignore[method-assign]
+        self._maintenance._thread.start = lambda: None  # type: ignore[method-assign]
         settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, False, (), "answer")
         self.locks = Locks(AliasSettings(*settings), self.engine)
         self.effects: list[str] = []
@@ -121,14 +121,14 @@ class Process:
         watch, unwatch = self.engine.watch, self.engine.unwatch
         self.engine.watch = lambda hold, *about: self._noting(watch, "watch", hold, *about)
         self.engine.unwatch = lambda hold: self._noting(unwatch, "unwatch", hold)
-        self.engine.alarm = self._alarm  # type: ignore[method-assign, assignment]
+        self.engine.call_at = self._call_at  # type: ignore[method-assign, assignment]
         handlers, ahandlers = self.engine.handlers, self.engine.ahandlers
         for kind, perform in list(handlers.items()):
             handlers[kind] = lambda effect, perform=perform: self._noting(perform, self._name(effect), effect)
         for kind, perform in list(ahandlers.items()):
             ahandlers[kind] = lambda effect, perform=perform: self._anoting(perform, self._name(effect), effect)
 
-    def _alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
+    def _call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         """Of a task: time passes unless something wakes it within a few turns of its loop."""
         loop = asyncio.get_running_loop()
         handles: list[asyncio.Handle] = []
@@ -189,7 +189,7 @@ class Process:
 
     def free(self, hold: Hold) -> bool:
         """And gives it back."""
-        assert hold.leave(next(iter(hold.inside)))
+        assert hold.leave(next(iter(hold.open_grants)))
         return self._else(self.lock().releasing(hold, hold.home))
 
     def _else(self, program: Any) -> Any:
@@ -203,7 +203,7 @@ class Process:
         """Somebody else of this process waits."""
         lock = self.lock()
         waiter = Waiter(lock.lock_id, home, lock.keys.inbox, 10_000)
-        self.engine._queues._join(waiter, self.engine)
+        self.engine._queues._enqueue(waiter, self.engine)
         return waiter
 
     def stand(self, waiter: Waiter) -> None:

@@ -356,7 +356,7 @@ def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence(sc
     scene.time.time += 0.01
     hold_of_heir = wait_behind(scene, hold).hold
     assert (hold_of_heir.token, hold_of_heir.fence) == (hold.token, hold.fence + 1)
-    assert (hold_of_heir.asked, hold_of_heir.since) == (NOW, NOW + 0.01)
+    assert (hold_of_heir.confirmed_at, hold_of_heir.since) == (NOW, NOW + 0.01)
     assert hold_of_heir.deadline == NOW + 0.01 + validity(10_000)
     assert (hold_of_heir.reserved_fences, hold_of_heir.hand_overs) == (2, 2)
 

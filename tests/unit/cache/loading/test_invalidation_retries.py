@@ -230,7 +230,7 @@ def test_round_is_planned_once_whatever_is_raised_meanwhile(outage: Outage, monk
     outage.lasts(2)
     engine, trouble = coordinator_of().engine, LockBackendError("no thread")
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "alarm", Mock(side_effect=[KeyboardInterrupt, trouble, trouble]))
+        patch.setattr(engine, "call_at", Mock(side_effect=[KeyboardInterrupt, trouble, trouble]))
         with pytest.raises(KeyboardInterrupt):
             invalidate("a")
         fails("b")
