@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types lock changelog build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api hard-cases bench lint types lock changelog build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -62,6 +62,10 @@ messages: ## Take new messages into the translations, and compile them
 public-api: ## Write tests/public_api.txt, the reviewed list of everything public
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m tools.public_api
+
+hard-cases: ## Write docs/reference/hard-cases.md, the list of the cases that the tests name
+	@$(BOOTSTRAP)
+	@$(BIN)/python -m tools.hard_cases
 
 lint: ## Check style, format and floors
 	@$(BOOTSTRAP) lint
