@@ -1,4 +1,4 @@
-"""A server that says what a test has it say."""
+"""A server that sends the replies that a test sets."""
 
 from __future__ import annotations
 
@@ -13,43 +13,42 @@ Answer = bytes | None | Callable[["ScriptedServer", socket.socket], object]
 
 
 class ScriptedServer:
-    """Each request is answered with the next of ``answers``, or with +PONG when there is none left. None is silence, b"" closes
-    the connection. Handshakes are answered with +OK and don't count. Requests are cut at their first byte: those of tests
-    are PINGs."""
+    """Replies to each request with the next of ``answers``, or with +PONG when none is left. None sends nothing, b"" closes
+    the connection. Handshakes get +OK and don't count. Only PINGs count as requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._answers = list(answers)
-        self.greeting = b""
-        """What it says behind the last answer of a handshake."""
+        self.after_handshake = b""
+        """Bytes sent after the last reply of a handshake."""
         self.pause = 0.0
-        """Seconds before each answer, also of a handshake."""
-        self.drips = False
-        """Each answer to a handshake comes byte by byte, and never ends."""
+        """Seconds before each reply, also of a handshake."""
+        self.trickles = False
+        """Whether replies to a handshake are sent byte by byte without an end."""
         self.links: list[socket.socket] = []
-        self.asked: list[int] = []
-        """On which connection each request came, counted from 0."""
+        self.request_connections: list[int] = []
+        """For each request the index of its connection."""
         self._ended = threading.Event()
         self.reads = threading.Event()
         self.reads.set()
-        self._door = threading.Thread(target=self._accept, daemon=True)
-        self._door.start()
+        self._accept_thread = threading.Thread(target=self._accept, daemon=True)
+        self._accept_thread.start()
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
 
-    def say(self, *answers: Answer) -> None:
-        """What the next requests are answered with."""
+    def reply_with(self, *answers: Answer) -> None:
+        """Append the replies to the next requests."""
         self._answers.extend(answers)
 
-    def hide(self) -> None:
-        """Nobody can connect any more."""
-        with contextlib.suppress(OSError):  # hidden already
-            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
+    def stop_accepting(self) -> None:
+        """Refuse new connections."""
+        with contextlib.suppress(OSError):  # not accepting already
+            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the accepting thread
 
-    def drip(self, link: socket.socket) -> None:
-        """Say a byte now and then, and read a little, for half a minute."""
+    def trickle(self, link: socket.socket) -> None:
+        """Send single bytes and read a little, for half a minute."""
         link.setblocking(False)
         for _ in range(600):
             if self._ended.wait(0.05):
@@ -64,8 +63,8 @@ class ScriptedServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended.set()
         self.reads.set()
-        self.hide()
-        self._door.join(20)
+        self.stop_accepting()
+        self._accept_thread.join(20)
         self._listener.close()
         for link in self.links:
             link.close()
@@ -85,16 +84,16 @@ class ScriptedServer:
         try:
             while data := link.recv(65536):
                 whole, end, rest = (rest + data).rpartition(b"\r\n")
-                data = whole + end  # a word that a read has cut is counted with what comes next
-                greeting = self.greeting if b"LIB-VER" in data else b""
+                data = whole + end  # a word that is split between two reads is counted with the second
+                after_handshake = self.after_handshake if b"LIB-VER" in data else b""
                 if handshake and b"CLIENT\r\n" in data:
                     self._ended.wait(self.pause)
-                    if self.drips:
-                        self.drip(link)
-                    link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + greeting)
+                    if self.trickles:
+                        self.trickle(link)
+                    link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + after_handshake)
                 for _ in range(data.count(b"PING\r\n")):
                     handshake = False
-                    self.asked.append(number)
+                    self.request_connections.append(number)
                     self._ended.wait(self.pause)
                     answer = self._answers.pop(0) if self._answers else b"+PONG\r\n"
                     if callable(answer):

@@ -1,4 +1,4 @@
-"""Inboxes on a real server, without the waiters that open them."""
+"""Subscribers on a real server, without the waiters that open them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from django_redis_locks.core.tuning import Tuning
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
 TICK = 0.15
-"""The cap of these tests: how long the inbox listens before it checks its connection."""
+"""`max_poll_interval` of these tests: seconds without a message before the subscriber checks its connection."""
 
 ANSWER = 2.0
-"""How long it listens for the reply to a PING. In production that is a cap too."""
+"""Seconds that it waits for the reply to a PING. In production this is `max_poll_interval` too."""
 
 
 class RecordingHandler:
-    """Notes what an inbox reports to the engine."""
+    """Records the messages of a subscriber."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
@@ -41,17 +41,17 @@ class RecordingHandler:
 
 
 class Opened:
-    """A callback for the end of a subscription; notes the name that the inbox has then."""
+    """A callback of `open`; records the channel name at the time of the call."""
 
     def __init__(self, subscriber: RedisSubscriber, channel: str) -> None:
-        self._inbox = subscriber
+        self._subscriber = subscriber
         self._channel = channel
         self._done = threading.Event()
         self.name = ""
         self.calls = 0
 
     def __call__(self) -> None:
-        self.name = self._inbox.channel_name(self._channel)
+        self.name = self._subscriber.channel_name(self._channel)
         self.calls += 1
         self._done.set()
 
@@ -61,19 +61,19 @@ class Opened:
 
 
 def begin(subscriber: RedisSubscriber, channel: str = LOCKS) -> Opened:
-    """Open it, and wait for nothing."""
+    """Open the subscriber without waiting."""
     opened = Opened(subscriber, channel)
     subscriber.open(channel, opened)
     return opened
 
 
 def opened(subscriber: RedisSubscriber, channel: str = LOCKS) -> str:
-    """Open it, and return its name."""
+    """Open the subscriber, and return its channel name after the callback."""
     return begin(subscriber, channel).wait()
 
 
 def subscriptions(direct: redis.Redis, subscriber: RedisSubscriber, channel: str = LOCKS) -> int:
-    """How many connections the server has for its name."""
+    """Return the number of connections that are subscribed to its channel."""
     ((_, number),) = direct.pubsub_numsub(channel + subscriber._id)
     return int(number)
 

@@ -1,4 +1,4 @@
-"""The connection that all tasks of a loop share: a cancelled or slow request costs no other one its reply."""
+"""The connection that all tasks of a loop share: a cancelled or slow request doesn't affect the others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def execute(connections: LoopConnections) -> asyncio.Task[Any]:
     return asyncio.create_task(execute())
 
 
-async def turns(number: int = 5) -> None:
+async def loop_iterations(number: int = 5) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
 
@@ -69,30 +69,30 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-def say_when(event: threading.Event, answer: bytes) -> Callable[[ScriptedServer, socket.socket], None]:
-    def say(server: ScriptedServer, link: socket.socket) -> None:
+def reply_when(event: threading.Event, answer: bytes) -> Callable[[ScriptedServer, socket.socket], None]:
+    def reply_with(server: ScriptedServer, link: socket.socket) -> None:
         assert event.wait(20)
         link.sendall(answer)
 
-    return say
+    return reply_with
 
 
 def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer) -> None:
-    """[H20] Its reply still comes, and is dropped."""
-    come = threading.Event()
-    server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
+    """[H20] Its reply still arrives, and is discarded."""
+    release_reply = threading.Event()
+    server.reply_with(b":0\r\n", reply_when(release_reply, b":1\r\n"), b":2\r\n", b":3\r\n")
 
     async def main() -> None:
         connections = make()
         assert await connections.execute(PING) == 0
-        gone, waits = execute(connections), execute(connections)
-        await turns()
-        gone.cancel()
+        cancelled, waits = execute(connections), execute(connections)
+        await loop_iterations()
+        cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await gone
+            await cancelled
         late = execute(connections)
-        await turns()
-        come.set()
+        await loop_iterations()
+        release_reply.set()
         assert (await waits, await late) == (2, 3)
         assert not current_connection(connections).busy
 
@@ -101,13 +101,13 @@ def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer) ->
 
 
 def test_cancelled_first_caller_keeps_the_connection_attempt(make: Make, server: ScriptedServer) -> None:
-    """[H20] They share one attempt to connect; whoever began it may be gone before it is over."""
+    """[H20] All callers share one attempt, which goes on when the caller that started it is cancelled."""
 
     async def main() -> None:
         for at in range(12):
             connections = make()
             first, second, third = execute(connections), execute(connections), execute(connections)
-            await turns(at)
+            await loop_iterations(at)
             first.cancel()
             second.cancel()
             await asyncio.wait([first, second])
@@ -118,9 +118,9 @@ def test_cancelled_first_caller_keeps_the_connection_attempt(make: Make, server:
 
 
 def test_refused_connection_fails_each_request_apart(make: Make, server: ScriptedServer) -> None:
-    """Each has its own exception, with nothing sent."""
+    """Each request raises an exception of its own, with `sent` False."""
     connections = make()
-    server.hide()
+    server.stop_accepting()
 
     async def main() -> None:
         failures = await asyncio.gather(*[execute(connections) for _ in range(3)], return_exceptions=True)
@@ -136,21 +136,21 @@ def test_refused_connection_fails_each_request_apart(make: Make, server: Scripte
 
 
 def test_silent_connection_fails_all_requests(make: Make, server: ScriptedServer) -> None:
-    """[H20] [H14] Every slot is unanswered, and the next caller has another connection; frozen time changes nothing."""
-    server.say(b":1\r\n", None, None, None)
+    """[H20] [H14] Every pending request fails, and the next one uses another connection, also while time is frozen."""
+    server.reply_with(b":1\r\n", None, None, None)
 
     async def main() -> None:
         connections = make(socket_timeout=SILENCE)
         await connections.execute(PING)
-        begin = clock.now()
+        started = clock.now()
         tasks = [execute(connections) for _ in range(3)]
         for task in tasks:
             with pytest.raises(Failure, match=r"silent for 1 s") as caught:
                 await task
             assert (caught.value.sent, caught.value.on_reused_connection) == (True, False)
-        assert SILENCE - 0.05 < clock.now() - begin < SILENCE + BUSY
+        assert SILENCE - 0.05 < clock.now() - started < SILENCE + BUSY
         assert await connections.execute(PING) == b"PONG"
-        assert server.asked[-1] == 1
+        assert server.request_connections[-1] == 1
 
     with freeze_time("2012-01-14"):
         asyncio.run(main())
@@ -158,14 +158,14 @@ def test_silent_connection_fails_all_requests(make: Make, server: ScriptedServer
 
 @pytest.mark.chaos
 def test_silence_counts_from_the_last_answer(make: Make, server: ScriptedServer) -> None:
-    """[H20] Twelve answers, each of which comes in time, are no silence."""
+    """[H20] Twelve replies at intervals below the timeout keep the connection."""
     pause = threading.Event()
 
     def slowly(server: ScriptedServer, link: socket.socket) -> None:
         pause.wait(0.4)
         link.sendall(b":1\r\n")
 
-    server.say(*[slowly] * 12)
+    server.reply_with(*[slowly] * 12)
 
     async def main() -> None:
         connections = make(socket_timeout=4)
@@ -176,18 +176,18 @@ def test_silence_counts_from_the_last_answer(make: Make, server: ScriptedServer)
 
 
 def test_silent_handshake_fails_the_request(make: Make) -> None:
-    """[H14] [L9] Frozen time stops redis-py's own timeouts, and a byte now and then would start them anew."""
+    """[H14] [L9] Frozen time stops redis-py's own timeouts, and single bytes would restart them."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
     given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
     connections = LoopConnections(connection_makers(url, given)[1], 3600)
 
     async def main() -> None:
-        begin = clock.now()
+        started = clock.now()
         with pytest.raises(Failure, match="no connection in time") as caught:
             await connections.execute(PING)
         assert not caught.value.sent
-        assert clock.now() - begin < SILENCE + BUSY
+        assert clock.now() - started < SILENCE + BUSY
 
     with listener, freeze_time("2012-01-14"):
         asyncio.run(main())
@@ -195,14 +195,14 @@ def test_silent_handshake_fails_the_request(make: Make) -> None:
 
 @pytest.mark.chaos
 def test_blocked_loop_reads_its_late_reply(make: Make, server: ScriptedServer) -> None:
-    """[H12] The answer has long been there when the loop comes to look."""
+    """[H12] The reply has arrived long before the unblocked loop reads it."""
 
     async def main() -> None:
         connections = make(socket_timeout=SILENCE)
         await connections.execute(PING)
         for _ in range(3):
             asked = execute(connections)
-            await turns(2)
+            await loop_iterations(2)
             threading.Event().wait(2 * SILENCE)
             assert await asked == b"PONG"
 
@@ -211,7 +211,7 @@ def test_blocked_loop_reads_its_late_reply(make: Make, server: ScriptedServer) -
 
 
 def test_requests_in_a_row_set_one_timer(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H20] Not one per request, and none while nobody asks."""
+    """[H20] There is no timer per request, and none without requests."""
     calls: list[float] = []
     call_at = timers.call_at
     monkeypatch.setattr(timers, "call_at", lambda at, callback: calls.append(at) or call_at(at, callback))
@@ -225,38 +225,38 @@ def test_requests_in_a_row_set_one_timer(make: Make, server: ScriptedServer, mon
     assert len(calls) == 2  # one of them for the handshake
 
 
-# Its life
+# Lifetime
 
 
 def test_old_connection_is_replaced_after_its_last_reply(make: Make, server: ScriptedServer) -> None:
-    """[H24] What was asked on it is answered there; then it is closed."""
-    come = threading.Event()
-    server.say(b":0\r\n", say_when(come, b":1\r\n"))
+    """[H24] Outstanding requests are answered on the old connection, which is then closed."""
+    release_reply = threading.Event()
+    server.reply_with(b":0\r\n", reply_when(release_reply, b":1\r\n"))
 
     async def main() -> None:
         connections = make()
         await connections.execute(PING)
         old = current_connection(connections)
         slow = execute(connections)
-        await turns()
+        await loop_iterations()
         old.replace_at = clock.now()
         assert await connections.execute(PING) == b"PONG"
         assert current_connection(connections) is not old
-        come.set()
+        release_reply.set()
         assert await slow == 1
         await until(lambda: old.cause is not None)
         assert not old.busy
 
     asyncio.run(main())
-    assert server.asked == [0, 0, 1]
+    assert server.request_connections == [0, 0, 1]
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["read at last", "cut"])
 def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: ScriptedServer, cut: bool) -> None:
-    """[H20] Those who come wait, instead of filling the memory; nothing of theirs is sent by half, so that they are served by
-    another connection if this one is lost."""
+    """[H20] Further requests wait instead of filling the memory. None of them is sent in part, so another connection serves
+    them if this one is lost."""
     server.reads.clear()
-    server.say(b":1\r\n")
+    server.reply_with(b":1\r\n")
     request = PING + pack("ECHO", "x" * 100_000)
 
     async def main() -> None:
@@ -268,7 +268,7 @@ def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: S
             sent.append(asyncio.ensure_future(connections.execute(request)))
             await asyncio.sleep(0)
         waiting = [asyncio.ensure_future(connections.execute(PING if cut else request)) for _ in range(200)]
-        await turns(20)
+        await loop_iterations(20)
         assert connection._transport.get_write_buffer_size() < 2_000_000
         waiting[0].cancel()
         server.reads.set()
@@ -286,38 +286,38 @@ def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: S
 def test_interruption_fails_every_pending_request(
     make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """[H21] A signal handler raises while a request is queued, or while answers are given out: that costs the connection,
-    and everybody hears of it."""
+    """[H21] If a signal handler raises while a request is queued, or while replies are assigned, the connection is closed and
+    every pending request fails."""
 
-    class StruckError(BaseException):
+    class InterruptError(BaseException):
         pass
 
-    come = threading.Event()
-    server.say(b"+PONG\r\n", say_when(come, b"+PONG\r\n"))
+    release_reply = threading.Event()
+    server.reply_with(b"+PONG\r\n", reply_when(release_reply, b"+PONG\r\n"))
 
-    def strike(*about: object) -> Any:
+    def interrupt(*about: object) -> Any:
         monkeypatch.undo()
-        raise StruckError
+        raise InterruptError
 
     async def main() -> None:
         connections = make(socket_timeout=60)
         await connections.execute(PING)
         connection = current_connection(connections)
         others = [execute(connections) for _ in range(3)]
-        await turns(2)
+        await loop_iterations(2)
         if where == "request":
-            monkeypatch.setattr(connection._loop, "call_soon", strike)
+            monkeypatch.setattr(connection._loop, "call_soon", interrupt)
             monkeypatch.setattr(connection, "_unsent", [])
-            with pytest.raises(StruckError):
+            with pytest.raises(InterruptError):
                 connection.execute(PING)
         else:
             monkeypatch.setattr(
                 connection._reader,
                 "__class__",
-                type("Struck", (type(connection._reader),), {"__slots__": (), "feed": strike}),
+                type("Struck", (type(connection._reader),), {"__slots__": (), "feed": interrupt}),
             )
             monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.COMMON_REPLIES", {})
-        come.set()
+        release_reply.set()
         async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):
                 assert isinstance(failure, Failure)
@@ -327,15 +327,15 @@ def test_interruption_fails_every_pending_request(
 
 
 def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: ScriptedServer) -> None:
-    """[H20] No warning, nothing left; and what an alarm was set for doesn't keep the loop."""
+    """[H20] Without a warning; a pending timer doesn't keep the loop in memory."""
     loops: list[weakref.ref[Any]] = []
-    server.say(None)
+    server.reply_with(None)
 
     async def main() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         connections = make(socket_timeout=60)
         execute(connections)
-        await until(lambda: server.asked)
+        await until(lambda: server.request_connections)
 
     asyncio.run(main())
     gc.collect()
@@ -343,26 +343,26 @@ def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: Scripted
 
 
 def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
-    """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
-    when whoever wanted it is gone."""
+    """[D39] [H20] The generators of a loop are closed in any order. A connection that is opened afterwards is closed after its
+    reply, also if its caller was cancelled."""
     connections_opened: list[MultiplexedConnection] = []
 
     async def main() -> None:
         connections = make()
         await connections.execute(PING)
         loop_connection = connections._by_loop[asyncio.get_running_loop()]()
-        under_way, gone = execute(connections), execute(connections)
-        await turns(2)
-        gone.cancel()
+        under_way, cancelled = execute(connections), execute(connections)
+        await loop_iterations(2)
+        cancelled.cancel()
         await loop_connection.shutdown_hook.aclose()
         assert await under_way == b"PONG"
         replies = await asyncio.gather(*[execute(connections) for _ in range(3)])
         assert replies == [b"PONG"] * 3
         await until(lambda: not loop_connection._open_connections)
-        gone = execute(connections)
-        await turns(2)
+        cancelled = execute(connections)
+        await loop_iterations(2)
         connections_opened.extend(loop_connection._open_connections)
-        gone.cancel()
+        cancelled.cancel()
         await until(lambda: connections_opened[0].cause is not None)
         assert not loop_connection._open_connections
 
@@ -372,7 +372,7 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
 
 
 def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
-    """[H18] Without Python's hooks too: it leaves the parent's connection alone, which goes on."""
+    """[H18] Also after a fork without Python's hooks. The parent's connection stays usable."""
     runner = asyncio.Runner()
     connections = make()
 
@@ -389,4 +389,4 @@ def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: Scri
     in_child(unaware)
     assert runner.run(talk()) == b"PONG"
     runner.close()
-    assert server.asked == [0, 1, 0]
+    assert server.request_connections == [0, 1, 0]

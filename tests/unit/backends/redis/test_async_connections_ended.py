@@ -1,4 +1,4 @@
-"""Connections of event loops that ended: they are closed, and keep no loop in memory."""
+"""Connections of event loops that ended are closed, and keep no loop in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_locks(settings: Any) -> Open:
 
 @pytest.fixture
 def own_url(make_server: Callable[..., RedisServer]) -> str:
-    """Of a server that nobody else connects to."""
+    """The URL of a server without other clients."""
     return make_server().url()
 
 
@@ -44,8 +44,8 @@ def clients(own_url: str) -> Iterator[Callable[[], int]]:
 def test_release_at_the_end_of_a_loop_leaks_no_connection(
     open_locks: Open, own_url: str, clients: Callable[[], int]
 ) -> None:
-    """[D39] [H20] The generators of a loop are closed all at once: ours, which closes the connections, is done before the
-    answer to a release of another one is there."""
+    """[D39] [H20] The generators of a loop are closed together: the one that closes the connections is done before the reply
+    to a release in another one arrives."""
     client = open_locks(own_url)
     with client.lock("warm up", renew=True):
         pass
@@ -75,7 +75,7 @@ def test_release_at_the_end_of_a_loop_leaks_no_connection(
 @pytest.mark.skipif(os.environ.get("EVENT_LOOP") == "uvloop", reason="uvloop keeps loops that aren't closed")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_dropped_loop_is_collected(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
-    """[E10] Also one that is never closed: its connection knows it, and must not keep it. The last one may stay."""
+    """[E10] A loop that is never closed is collected too, although its connection refers to it. The last loop may stay."""
     client = open_locks(own_url)
     before = clients()
     loops: list[weakref.ref[Any]] = []
@@ -97,7 +97,7 @@ def test_dropped_loop_is_collected(open_locks: Open, own_url: str, clients: Call
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
 def test_closed_loop_is_forgotten_by_the_next_one(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
-    """[H20] A loop without the end that `asyncio.run` gives it: its connections go when another loop comes."""
+    """[H20] The connections of a loop that is closed without `shutdown_asyncgens` are closed when another loop connects."""
     client = open_locks(own_url)
     before = clients()
     loops: list[weakref.ref[Any]] = []

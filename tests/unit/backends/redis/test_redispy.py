@@ -1,4 +1,4 @@
-"""What redis-py packs, where a signal handler may raise."""
+"""How redis-py packs requests in a handshake."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django_redis_locks.backends.redis.redispy import connection_makers
 
 
 def test_connections_of_every_scheme_pack_without_hiredis() -> None:
-    """[H21] Its packer crashes the process when a signal handler raises inside it, in a handshake too."""
+    """[H21] hiredis's packer crashes the process when a signal handler raises inside it."""
     for scheme in ("redis", "rediss", "unix"):
         make, _, make_resp2 = connection_makers(f"{scheme}://localhost/0", {})
         for connection in (make(), make_resp2()):

@@ -1,4 +1,4 @@
-"""What a request costs, counted: calls, system calls, connections. Nothing here measures time."""
+"""The cost of a request, as numbers of calls, system calls and connections. No test here measures time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def backend(redis_url: str) -> Iterator[RedisBackend]:
 
 
 def calls(story: Callable[[], object]) -> float:
-    """How many calls each of its rounds makes, of Python and of C, as cProfile counts them: the fewest of some tries, since
-    from Python 3.12 on it counts those of other threads as well."""
+    """Return the calls of Python and C functions per round, as cProfile counts them: the minimum of some runs, since from
+    Python 3.12 on it also counts other threads."""
     return min(_calls(story) for _ in range(9))
 
 
@@ -50,7 +50,7 @@ def _calls(story: Callable[[], object]) -> float:
 
 
 def test_request_of_a_thread_makes_few_calls(backend: RedisBackend) -> None:
-    """A plain answer costs no more than a dozen calls, of which two are the system's; an acquire's is read in some more."""
+    """A request with a plain reply takes about a dozen calls, two of them system calls; an acquire takes some more."""
     for command in (acquire("warm"), free("warm")):
         backend.call(command)
     requests = [(acquire(f"token{number}"), free(f"token{number}")) for number in range(ROUNDS)]
@@ -69,7 +69,7 @@ def test_request_of_a_thread_makes_few_calls(backend: RedisBackend) -> None:
 
 
 def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
-    """[H20] Fifty tasks that ask at once cost a few writes, and one connection."""
+    """[H20] Fifty concurrent requests take a few writes and one connection."""
 
     async def main() -> None:
         await backend.acall(free("x"))
@@ -86,7 +86,7 @@ def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
 
 
 class Writing:
-    """As much of a transport as is written to."""
+    """The write side of a transport."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self.write = write

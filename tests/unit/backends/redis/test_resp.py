@@ -1,4 +1,4 @@
-"""Requests as bytes, and bytes as replies, in any pieces; and bytes that are no RESP."""
+"""Packing requests; parsing replies in chunks of any size, and malformed data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ REPLIES: list[tuple[bytes, Any]] = [
     (b"~2\r\n:1\r\n:2\r\n", [1, 2]),
     (b"|1\r\n+ttl\r\n:3\r\n*1\r\n:7\r\n", [7]),
 ]
-"""Each kind of reply that a script may have, in RESP2 and RESP3."""
+"""Each type of reply that a script may return, in RESP2 and RESP3."""
 
 PUSH = b">3\r\n+message\r\n$1\r\na\r\n$4\r\n:1\r\n\r\n"
 
@@ -68,7 +68,7 @@ GARBAGE = [
 
 
 def test_reply_that_announces_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[E4] Also if each of its members is small enough: a process whose memory is gone holds no locks."""
+    """[E4] Also if each of its members is small enough: a process out of memory would lose its locks."""
     with pytest.raises(ProtocolError):
         Reader().feed(b"$500000000\r\n")
     monkeypatch.setattr(resp, "MAX_REPLY_BYTES", 100_000)
@@ -93,7 +93,7 @@ def test_reply_of_each_kind_is_read_whole_and_in_two_parts() -> None:
 
 
 def test_bulk_string_in_one_piece_is_read_at_once() -> None:
-    """A value may be long: it isn't searched for ends of lines."""
+    """A value may be long: it isn't split into lines."""
     for text in (b"", b"abc", b"a\r\nb\r\n", b"$3\r\nabc\r\n", b"x" * 100_000):
         data = b"$%d\r\n%b\r\n" % (len(text), text)
         assert read_simple(data) == text
@@ -102,7 +102,7 @@ def test_bulk_string_in_one_piece_is_read_at_once() -> None:
 
 
 def test_push_is_no_reply() -> None:
-    """[H20] Before, between and behind replies, whole and in pieces."""
+    """[H20] Before, between and after replies, whole and in chunks."""
     data = PUSH + b":1\r\n" + PUSH + PUSH + b":2\r\n" + PUSH
     assert Reader().feed(data) == [1, 2]
     for cut in range(1, len(data)):
@@ -112,7 +112,7 @@ def test_push_is_no_reply() -> None:
 
 
 def test_bytes_that_are_no_reply_raise_ProtocolError_at_once() -> None:
-    """[L9] Never a wait for more, and never a wrong reply."""
+    """[L9] Neither a wait for more bytes nor a wrong reply."""
     for data in GARBAGE:
         with pytest.raises(ProtocolError):
             Reader().feed(data)
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_reply_raise_ProtocolError_at_once() -> None:
 
 
 def test_long_text_is_joined_once() -> None:
-    """A stored answer of some megabytes takes no time that grows with the square of its length."""
+    """The time for a reply of some megabytes grows linearly with its length."""
     text = b"\r\n".join([b"x" * 1000] * 4000)
     data = b"*2\r\n:1\r\n$%d\r\n%b\r\n" % (len(text), text)
     reader = Reader()
@@ -136,7 +136,7 @@ def test_long_text_is_joined_once() -> None:
 
 
 def test_error_reply_is_a_value() -> None:
-    """Also inside of an array, as a script may return it."""
+    """Also inside an array, as a script may return it."""
     for data, code, text in [
         (b"-NOSCRIPT No matching script.\r\n", "NOSCRIPT", "No matching script."),
         (b"-ERR unknown command\r\n", "ERR", "unknown command"),
@@ -144,9 +144,9 @@ def test_error_reply_is_a_value() -> None:
         (b"-\xff\r\n", "", "\ufffd"),
         (b"!9\r\nOOM a\r\nb!\r\n", "OOM", "a\r\nb!"),
     ]:
-        (refusal,) = Reader().feed(data)
+        (error,) = Reader().feed(data)
         (inside,) = Reader().feed(b"*1\r\n" + data)
-        for found in (refusal, inside[0]):
+        for found in (error, inside[0]):
             assert type(found) is ServerError
             assert (found.code, str(found)) == (code, text)
 
@@ -171,7 +171,7 @@ def test_request_calls_a_script_with_lengths_in_bytes() -> None:
 
 
 def test_requests_of_records_and_loads_leave_those_of_locks_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[K11] The key and the nonce of a job are new at each time."""
+    """[K11] Keys and nonces of jobs don't recur, and must not displace cached arguments."""
     lock: Command[Any] = Command("lock/release", ("lock:{0}:k:a",), ("t", 30000), int)
     head, values = scripts._known_heads["lock"], resp.packed.__self__  # type: ignore[attr-defined]
     by_sha(lock)
@@ -186,7 +186,7 @@ def test_requests_of_records_and_loads_leave_those_of_locks_known(monkeypatch: p
 
 
 def test_cache_of_packed_arguments_is_bounded() -> None:
-    """[L43] Neither stored values nor thousands of different ones stay in memory."""
+    """[L43] Neither long values nor thousands of different ones stay in memory."""
     known = resp.packed.__self__  # type: ignore[attr-defined]
     long = "secret" * 100
     assert resp.packed(long) == pack(long)[4:]

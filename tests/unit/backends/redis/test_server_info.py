@@ -1,4 +1,4 @@
-"""What servers say of themselves and of the rights of a user."""
+"""The rights of a user, as read from error replies."""
 
 from __future__ import annotations
 

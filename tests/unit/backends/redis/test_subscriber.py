@@ -1,4 +1,4 @@
-"""The inbox of a process, on a real server: it has a name only while its subscription stands."""
+"""The subscriber of a process, on a real server: its channel has a name only while the subscription is confirmed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Make = Callable[..., RedisSubscriber]
 
 
 def test_each_subscriber_has_a_random_name(subscriber: RedisSubscriber, make_subscriber: Make, proxy: Proxy) -> None:
-    """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
-    opened."""
+    """[H10] The name is random for each process and store, after the prefix that rights are granted for. Before `open` there
+    is none."""
     assert subscriber.channel_name(LOCKS) == ""
     name = opened(subscriber)
     assert re.fullmatch(r"lock:\{0\}:inbox:[\w-]{12}", name)
@@ -47,7 +47,7 @@ def test_each_subscriber_has_a_random_name(subscriber: RedisSubscriber, make_sub
 def test_subscriber_passes_on_queue_number_and_lock_key(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """The number of the queue, and the whole key of the lock, whatever stands in it."""
+    """The number of the queue and the full key of the lock, with any characters."""
     name = opened(subscriber)
     messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
     for number, lock in messages:
@@ -59,8 +59,8 @@ def test_subscriber_passes_on_queue_number_and_lock_key(
 def test_subscriber_opened_many_times_subscribes_once(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy
 ) -> None:
-    """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription. [H7] Before it
-    is confirmed the inbox has no name, and is answered by nothing: registered it would be passed over as dead."""
+    """[L25] Any number of waiters share one thread, one connection and one subscription. [H7] Before the confirmation there is
+    no channel name and no callback: a registered name would be skipped as dead."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(subscriber)
     thread = thread_of(subscriber)
@@ -81,7 +81,7 @@ def test_subscriber_opened_many_times_subscribes_once(
 def test_subscriber_without_waiters_sends_no_ping_and_is_closed_after_a_while(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
-    """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
+    """[L25] The connection and the thread end; the next waiter opens the subscriber again, with the same name."""
     handler.has_waiters = False
     name = opened(subscriber)
     threading.Event().wait(4 * TICK)
@@ -89,7 +89,7 @@ def test_subscriber_without_waiters_sends_no_ping_and_is_closed_after_a_while(
     tune(subscriber_idle=3 * TICK)
     handler.has_waiters = True
     threading.Event().wait(6 * TICK)
-    assert subscriber.channel_name(LOCKS) == name, "somebody waits"
+    assert subscriber.channel_name(LOCKS) == name, "there is a waiter"
     thread = thread_of(subscriber)
     handler.has_waiters = False
     eventually(lambda: not thread.is_alive())
@@ -106,12 +106,12 @@ def test_subscriber_that_gets_messages_stays_open(
     monkeypatch: pytest.MonkeyPatch,
     tune: Tune,
 ) -> None:
-    """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
+    """[L25] Each message restarts the idle time, also if no waiter is left when the messages pause."""
     tune(max_poll_interval=60.0)
     received = threading.Event()
 
     def on_message(number: str, lock: str) -> None:
-        tune(max_poll_interval=TICK)  # no quiet moment comes before the message does
+        tune(max_poll_interval=TICK)  # so that the first pause comes after the message
         received.set()
 
     handler.on_message = on_message  # type: ignore[method-assign]
@@ -130,7 +130,7 @@ def test_subscriber_that_gets_messages_stays_open(
 def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
     subscriber: RedisSubscriber, handler: RecordingHandler, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
-    """[H7] [H9] It may have registered under the name: the inbox stays open, and the waiter asks once more."""
+    """[H7] [H9] The waiter may have registered the name: the subscriber stays open, and the waiter tries once more."""
     tune(subscriber_idle=0.0)
     handler.has_waiters = False
     closing = threading.Event()
@@ -153,8 +153,8 @@ def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
 def test_second_prefix_shares_the_connection(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
-    """[H7] [L25] Two aliases of one server: both channels on one connection. The thread that listens is interrupted, and
-    whoever has the second one opened is answered when it is heard, as the first one was."""
+    """[H7] [L25] Two aliases of one server use one connection. The reading thread is interrupted, and the second callback is
+    called when its channel is confirmed."""
     tune(max_poll_interval=30.0)
     name = opened(subscriber)
     other = opened(subscriber, SHOP)
@@ -164,13 +164,13 @@ def test_second_prefix_shares_the_connection(
         assert direct.publish(channel, f"1 {channel}") == 1
     eventually(lambda: handler.messages == [("1", name), ("1", other)])
     assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
-    assert handler.gaps == 2, "what was published meanwhile is lost"
+    assert handler.gaps == 2, "messages published in between are lost"
 
 
 def test_second_prefix_during_the_first_confirmation_is_answered(
     subscriber: RedisSubscriber, handler: RecordingHandler
 ) -> None:
-    """[H7] Only whoever waits for what was confirmed is answered by that."""
+    """[H7] A confirmation calls only the callbacks of the confirmed channels."""
     second: list[Opened] = []
 
     def on_reconnect() -> None:
@@ -183,7 +183,7 @@ def test_second_prefix_during_the_first_confirmation_is_answered(
 
 
 def test_second_prefix_before_the_first_confirmation_is_answered(subscriber: RedisSubscriber, proxy: Proxy) -> None:
-    """[H7] The subscription that is on its way doesn't have it: it begins anew, and both are answered."""
+    """[H7] The pending subscription lacks the second channel: it is repeated, and both callbacks are called."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(subscriber)
     eventually(lambda: proxy.fates("SUBSCRIBE"))
@@ -196,8 +196,8 @@ def test_second_prefix_before_the_first_confirmation_is_answered(subscriber: Red
 def test_closed_subscriber_opens_again_under_its_name(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy
 ) -> None:
-    """Who waits for the subscription is answered at once; the thread that ends takes neither the next one's connection nor its
-    name."""
+    """`close` calls the callbacks at once; the thread that ends removes neither the connection nor the name of the next
+    one."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     asked = begin(subscriber)
     eventually(lambda: proxy.holds)
@@ -218,7 +218,7 @@ def test_closed_subscriber_opens_again_under_its_name(
 def test_thread_that_ends_late_leaves_the_next_one_alone(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """Closed while it told somebody something, and opened before it was done with that."""
+    """The subscriber is closed while it delivers a message, and opened before the delivery ends."""
     telling, go_on = threading.Event(), threading.Event()
 
     def on_message(number: str, lock: str) -> None:

@@ -1,4 +1,4 @@
-"""The inbox over lost connections, silent servers, refusals and forks: it comes back by itself."""
+"""The subscriber after lost connections, silent servers, denied rights and forks: it reconnects by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Make = Callable[..., RedisSubscriber]
 
 
 def test_subscription_without_a_reply_is_tried_again(subscriber: RedisSubscriber, proxy: Proxy, tune: Tune) -> None:
-    """[L19] Who asked for it is answered that it isn't heard, and hears so when it is."""
+    """[L19] The callback is called after the timeout, without a channel name; later the subscription succeeds."""
     tune(subscribe_timeout=1.0)
     proxy.plan("drop", "reply", of="SUBSCRIBE")
     assert opened(subscriber) == ""
@@ -38,21 +38,21 @@ def test_subscription_without_a_reply_is_tried_again(subscriber: RedisSubscriber
     assert set(others) == {"pass"}
 
 
-def test_subscriber_gives_up_a_server_that_says_a_byte_now_and_then(make_subscriber: Make) -> None:
-    """[E4] Neither a handshake nor a message that never ends holds up who waits for it."""
+def test_subscriber_of_a_server_that_sends_single_bytes_times_out(make_subscriber: Make) -> None:
+    """[E4] Neither a handshake nor a message without an end delays the callback."""
     with ScriptedServer() as server:
-        server.drips = True
+        server.trickles = True
         assert opened(make_subscriber(server.url)) == ""
         here, there = socket.socketpair()
         with here, there:
-            threading.Thread(target=server.drip, args=(there,), daemon=True).start()
+            threading.Thread(target=server.trickle, args=(there,), daemon=True).start()
             assert module.PubSubReader(here, 1.0).next(0.3) is None
 
 
 def test_lost_connection_is_replaced_under_the_same_name(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """[H10] [L25] What was published meanwhile is lost, so everybody is to ask once; the name stays."""
+    """[H10] [L25] Messages published in between are lost, so every waiter is asked to try once; the name stays."""
     name = opened(subscriber)
     assert handler.gaps == 1
     direct.client_kill_filter(_type="pubsub")
@@ -66,11 +66,11 @@ def test_lost_connection_is_replaced_under_the_same_name(
 def test_subscriber_without_a_server_has_no_name(
     subscriber: RedisSubscriber, handler: RecordingHandler, proxy: Proxy
 ) -> None:
-    """[H7] [H10] And it comes back with the server, soon after it."""
+    """[H7] [H10] It reconnects soon after the server is back."""
     name = opened(subscriber)
     proxy.down()
     eventually(lambda: not subscriber.channel_name(LOCKS))
-    assert opened(subscriber) == "", "who asks meanwhile is told so, in time"
+    assert opened(subscriber) == "", "the callback is called in time"
     proxy.up()
     eventually(lambda: handler.gaps == 2)
     assert subscriber.channel_name(LOCKS) == name
@@ -81,10 +81,10 @@ def test_subscriber_without_a_server_has_no_name(
 def test_half_open_connection_is_replaced_after_two_pings(
     subscriber: RedisSubscriber, handler: RecordingHandler, proxy: Proxy, direction: str
 ) -> None:
-    """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""
+    """[L19] [H10] While there is a waiter a silent connection is pinged; it is replaced if the PING has no reply."""
     opened(subscriber)
     eventually(lambda: len(proxy.fates("PING")) > 5)
-    assert handler.gaps == 1, "pings that are answered cost no connection"
+    assert handler.gaps == 1, "a PING with a reply keeps the connection"
     proxy.plan("drop", direction, of="PING")
     eventually(lambda: handler.gaps == 2)
     assert subscriber.channel_name(LOCKS)
@@ -92,8 +92,7 @@ def test_half_open_connection_is_replaced_after_two_pings(
 
 
 def test_old_connection_is_replaced(make_subscriber: Make, handler: RecordingHandler, proxy: Proxy) -> None:
-    """[H24] A changed password or address reaches it, as it does the other connections; what was published meanwhile is
-    lost."""
+    """[H24] So that a changed password or address takes effect; messages published in between are lost."""
     subscriber = make_subscriber(proxy.url, 2 * TICK)
     name = opened(subscriber)
     eventually(lambda: len(proxy.fates("SUBSCRIBE")) > 2)
@@ -102,7 +101,7 @@ def test_old_connection_is_replaced(make_subscriber: Make, handler: RecordingHan
 
 
 def test_subscriber_without_a_thread_stays_closed(subscriber: RedisSubscriber, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks is answered; the next one may have more luck."""
+    """The callback is called; the next `open` tries again."""
 
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -113,12 +112,12 @@ def test_subscriber_without_a_thread_stays_closed(subscriber: RedisSubscriber, m
     assert opened(subscriber) != ""
 
 
-# Refused
+# Denied rights
 
 
 @pytest.fixture
 def guarded(redis_server: RedisServer, redis_url: str) -> Iterator[str]:
-    """The URL of a user who may subscribe to no channel."""
+    """The URL of a user without a right to subscribe."""
     redis_server.command("ACL", "SETUSER", "deaf", "reset", "resetchannels", "on", ">pw", "~*", "+@all")
     yield redis_url.replace("redis://", "redis://deaf:pw@")
     redis_server.command("ACL", "DELUSER", "deaf")
@@ -131,8 +130,8 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 def test_refused_subscription_is_logged_once(
     make_subscriber: Make, guarded: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
-    """[L28] Waiters go on without it; a warning says what to allow; the server is asked again a minute later, and it works
-    when it is allowed."""
+    """[L28] Waiters go on without it; a warning names the missing right; a minute later the subscription is tried again, and
+    succeeds if it is allowed by then."""
     subscriber = make_subscriber(guarded)
     assert opened(subscriber) == ""
     eventually(lambda: warnings_of(caplog))
@@ -142,7 +141,7 @@ def test_refused_subscription_is_logged_once(
     assert "pw" not in warning.getMessage()
 
     with monkeypatch.context() as patch:
-        patch.setattr(subscriber, "_make", lambda: pytest.fail("it was asked again"))
+        patch.setattr(subscriber, "_make", lambda: pytest.fail("it subscribed again"))
         assert opened(subscriber) == "", "answered at once"
 
     now = module.now
@@ -163,7 +162,7 @@ def test_withdrawn_right_closes_the_subscriber(
     direct: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """[H7] [L28] The server hangs up, and refuses the next subscription: it has no name any more."""
+    """[H7] [L28] The server closes the connection and denies the next subscription: the name is gone."""
     redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
     subscriber = make_subscriber(guarded)
     assert opened(subscriber)
@@ -179,8 +178,8 @@ def test_withdrawn_right_closes_the_subscriber(
 def test_forked_child_has_its_own_subscriber(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """[H18] [L47] Whoever had the mutex: under another name, on another connection; its parent's isn't hung up by the
-    child's end."""
+    """[H18] [L47] It has another name and connection, also if a thread of the parent held the mutex. The end of the child
+    doesn't close the parent's connection."""
     name = opened(subscriber)
 
     def child() -> None:

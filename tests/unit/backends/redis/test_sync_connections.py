@@ -1,4 +1,4 @@
-"""Idle connections of threads: they neither get lost nor stay for ever."""
+"""Idle connections of threads: none is lost, and none stays for ever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PING = pack("PING")
 
 
 class Meanwhile(list[Any]):
-    """A list to which something happens after somebody has got hold of it, once, before he uses it."""
+    """A list that calls a function once, before its next `append` or `pop`."""
 
     def __init__(self, connections: list[Any], happens: Callable[[], object]) -> None:
         super().__init__(connections)
@@ -43,7 +43,7 @@ class Meanwhile(list[Any]):
 
 
 class Connection:
-    """As far as the stack knows one."""
+    """The part of redis-py's connection that the pool uses."""
 
     socket_timeout = None
 
@@ -66,14 +66,14 @@ def pooled(name: str, closed: list[str]) -> PooledConnection:
 
 
 def pool_closed_meanwhile(closed: list[str]) -> ConnectionPool:
-    """One idle connection, and another thread that closes all while a method is under way."""
+    """A pool with one idle connection, which is closed, as if by another thread, during the next method."""
     pool = ConnectionPool(lambda: pytest.fail("connected"), 3600)
     pool._idle = Meanwhile([pooled("first", closed)], pool.close)
     return pool
 
 
 def test_connection_returned_while_all_are_closed_is_kept(closed: list[str]) -> None:
-    """[H24] Otherwise it is lost, and its socket stays open. Without the GIL that needs no luck."""
+    """[H24] Otherwise it would be lost with an open socket. Without the GIL this is likely."""
     pool = pool_closed_meanwhile(closed)
     pool.push(pooled("second", closed), clock.now())
     assert closed == ["first"]
@@ -81,7 +81,7 @@ def test_connection_returned_while_all_are_closed_is_kept(closed: list[str]) -> 
 
 
 def test_connection_taken_while_all_are_closed_is_never_both(closed: list[str]) -> None:
-    """[H21] Never both."""
+    """[H21] A connection is either taken or closed."""
     pool = pool_closed_meanwhile(closed)
     with pytest.raises(pytest.fail.Exception, match="connected"):
         pool.execute(PING)
@@ -89,7 +89,7 @@ def test_connection_taken_while_all_are_closed_is_never_both(closed: list[str]) 
 
 
 def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
-    """Also while others give back one connection after the other."""
+    """Also while other threads return one connection after the other."""
     pool = ConnectionPool(lambda: pytest.fail("connected"), 3600)
     for name in "abc":
         pool.push(pooled(name, closed), clock.now())
@@ -100,15 +100,15 @@ def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
 
 
 def rush(pool: ConnectionPool, many: int) -> None:
-    """So many connections in use at once, and given back."""
+    """Open this many connections at once, and return them."""
     connections = [pool._connect() for _ in range(many)]
     for connection in connections:
         pool.push(connection, clock.now())
 
 
 def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[E6] Some at once, the others when they have lain idle for long, also if the process does nothing any more; one stays.
-    They aren't replaced all at once either."""
+    """[E6] Some at once, the others after `MAX_IDLE_TIME`, also if the process sends nothing more; one stays. They aren't
+    replaced all at once either."""
     monkeypatch.setattr(threads, "MAX_IDLE", 20)
     timers: list[Callable[[], object]] = []
     monkeypatch.setattr(threads.timers, "call_at", lambda at, callback: timers.append(callback))
@@ -124,13 +124,13 @@ def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(threads, "MAX_IDLE_TIME", -1.0)
         timers[-1]()
         assert len(pool._idle) == 1
-        assert len(timers) == 2, "nothing is left to be closed"
+        assert len(timers) == 2, "no connection is left to be closed"
         assert pool.execute(PING) == b"PONG"
         pool.close()
 
 
-def test_request_without_an_answer_condemns_what_lay_idle() -> None:
-    """[E6] After a power cut each idle connection, of threads and of loops, would cost its next request a timeout."""
+def test_request_timeout_replaces_all_idle_connections() -> None:
+    """[E6] After a power cut each idle connection of threads and loops would cost its next request a timeout."""
     with ScriptedServer() as server, asyncio.Runner() as runner:
         given = {"socket_timeout": 1.0, "socket_connect_timeout": 20.0, "protocol": 2}
         make, make_async, _ = connection_makers(server.url, given)
@@ -141,19 +141,19 @@ def test_request_without_an_answer_condemns_what_lay_idle() -> None:
         async def execute() -> object:
             return await loop_connections.execute(PING)
 
-        def here() -> object:
+        def request_from_thread() -> object:
             return pool.execute(PING)
 
-        def there() -> object:
+        def request_from_loop() -> object:
             return runner.run(execute())
 
         rush(pool, 3)
-        for cut, next_one in ((there, here), (here, there)):
-            there()
-            server.say(None)
+        for timed_out, next_one in ((request_from_loop, request_from_thread), (request_from_thread, request_from_loop)):
+            request_from_loop()
+            server.reply_with(None)
             with pytest.raises(Failure):
-                cut()
+                timed_out()
             before = len(server.links)
             assert next_one() == b"PONG"
-            assert len(server.links) == before + 1, "what lay idle isn't asked"
+            assert len(server.links) == before + 1, "idle connections aren't used"
         pool.close()

@@ -1,4 +1,4 @@
-"""LOCATION: which database it means, and what of it may be shown."""
+"""LOCATION: which database it names, and its form without the password."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NO_URLS = [
 
 
 def test_identity_of_one_database_is_one_however_it_is_spelled() -> None:
-    """[F23] As redis-py reads it: the URL first, then the options."""
+    """[F23] As redis-py reads it: the URL before the options."""
     for location, options, database in DATABASES:
         assert identity(location, options) == database
         connection = RedisBackend(location, options)._pool._make()
@@ -51,12 +51,12 @@ def test_identity_of_one_database_is_one_however_it_is_spelled() -> None:
 
 
 def test_masked_location_shows_no_password() -> None:
-    """[D54] Also that of a malformed URL."""
+    """[D54] Also of a malformed URL."""
     assert {location: mask_password(location) for location in MASKED} == MASKED
 
 
 def test_location_that_is_no_url_raises_ValueError_without_the_password() -> None:
-    """[D54] A parser's own message would show a part of it."""
+    """[D54] The parser's own message would show a part of it."""
     for location in NO_URLS:
         with pytest.raises(ValueError, match="LOCATION") as caught:
             RedisBackend(location, {})

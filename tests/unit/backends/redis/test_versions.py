@@ -1,4 +1,4 @@
-"""Other versions of redis-py than those that are asked for: what the first use and the system check say."""
+"""Unsupported versions of redis-py: the errors of the first use and of the system check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def found() -> list[CheckMessage]:
 
 
 def test_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F19] By the first use and the check, with what is installed and what to install."""
+    """[F19] By the first use and the check, which name the installed and the required version."""
     for version in ("5.1.1", "4.6.0", "3.5.3", "5.1"):
         monkeypatch.setattr(redis, "__version__", version)
         (message,) = found()
@@ -55,7 +55,7 @@ def test_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_version_that_is_too_new_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may work, so it does; a process that runs no checks logs the warning once."""
+    """It is used; a process that runs no checks logs the warning once."""
     for version in ("9.0.0", "9.0.0b1", "10.1", "unreadable", ""):
         caplog.clear()
         alias_settings._warn.cache_clear()
@@ -86,7 +86,7 @@ def test_version_that_fits_or_is_not_needed_is_not_mentioned(
 
 
 def connection_without(owner: Any, name: str) -> type:
-    """A class of connections that lacks an attribute once it is made."""
+    """A connection class without one attribute on its instances."""
 
     class Other(owner.Connection):
         def __init__(self) -> None:
@@ -106,7 +106,7 @@ def connection_without(owner: Any, name: str) -> type:
 
 @pytest.mark.parametrize("kind", versions._REQUIRED_ATTRIBUTES)
 def test_missing_attribute_of_a_connection_is_named(kind: str) -> None:
-    """Whatever the version: instead of an AttributeError in the middle of a release."""
+    """For any version, instead of an AttributeError in the middle of a release."""
     owner: Any = redis.asyncio if "asyncio" in kind else redis
     for name in versions._REQUIRED_ATTRIBUTES[kind]:
         for version in ("8.1.0", "9.3.0"):
@@ -124,7 +124,7 @@ def test_missing_attribute_of_a_connection_is_named(kind: str) -> None:
 
 @pytest.mark.parametrize(("version", "said"), [("4.6.0", "redis-py 4.6.0 is too old"), ("9.1.0", "can't be used")])
 def test_missing_import_leaves_the_project_startable(version: str, said: str) -> None:
-    """There is no Redis backend then, and the check says why. The memory backend works."""
+    """The check says why the Redis backend can't be imported. The memory backend works."""
     code = f"""
 import redis, redis.connection
 redis.__version__ = {version!r}
@@ -161,7 +161,7 @@ except InvalidLockBackend as error:
     assert check.startswith("redis_locks.E002")
 
 
-# That the lists are true
+# The lists are complete
 
 
 def test_every_private_attribute_that_is_used_is_checked() -> None:
@@ -173,7 +173,7 @@ def test_every_private_attribute_that_is_used_is_checked() -> None:
 
 
 def test_versions_are_those_of_the_distribution() -> None:
-    """What is asked for, in words and in numbers, is what pip is asked for."""
+    """The required version, as text and as numbers, equals the dependency in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (line,) = (line for line in project["dependencies"] if line.startswith("redis"))
     wanted = Requirement(versions.REQUIREMENT)
@@ -183,8 +183,8 @@ def test_versions_are_those_of_the_distribution() -> None:
 
 
 def test_new_connection_looks_up_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """redis-py reads the metadata of its distribution for each connection, to introduce itself to the server. That takes
-    longer than to connect, and in a crowd's first moment there are many."""
+    """redis-py reads the metadata of its distribution for each connection, to send its version to the server. That takes
+    longer than connecting."""
     makers = connection_makers("redis://127.0.0.1:1", {})
     assert versions.incompatibility() is None
 
