@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _adopted: Any = None
 
 
-def adopt(app: Celery) -> None:
+def apply_settings(app: Celery) -> None:
     """Tell ``locks`` what the app's configuration says; where Django has ``REDIS_LOCKS``, that wins."""
     global _adopted  # noqa: PLW0603 - the locks are the process's
     table = app.conf.get("redis_locks")

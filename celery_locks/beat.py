@@ -19,17 +19,17 @@ from celery import signals
 
 from django_redis_locks import LockBackendError, LockError, Record, RecordRef, clock, locks
 
-from .schedule import SAME, due
+from .schedule import TOLERANCE, due
 
 if TYPE_CHECKING:
     from celery.beat import ScheduleEntry, Scheduler
 
 VERSION: Final = 1
 
-PATIENCE: Final = 1.0
+STORE_WAIT: Final = 1.0
 """Seconds that beat waits for a store that can't be reached: all its entries wait with it."""
 
-RESPITE: Final = 5.0
+RETRY_AFTER: Final = 5.0
 """Seconds after that for which ticks are published without a claim."""
 
 _ATTEMPTS: Final = 10
@@ -72,7 +72,7 @@ class Claim:
         blind: the store couldn't be reached just now, and whoever asks it next would wait in vain.
     """
 
-    __slots__ = ("_record", "_ref", "_tick", "blind", "winner", "won")
+    __slots__ = ("_record", "_ref", "_tick", "store_down", "winner", "won")
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class Claim:
         ref: RecordRef | None = None,
         record: Record | None = None,
         *,
-        blind: bool = False,
+        store_down: bool = False,
     ) -> None:
         self.won = won
         self.winner = winner
-        self.blind = blind
+        self.store_down = store_down
         self._tick = tick
         self._ref = ref
         self._record = record
@@ -131,11 +131,11 @@ def claim(using: str, tick: Tick, task_id: str) -> Claim:
 
 def _claim(using: str, tick: Tick, task_id: str) -> Claim:
     if clock.now() < _down.get(using, 0.0):
-        return Claim(tick, True, task_id, blind=True)
+        return Claim(tick, True, task_id, store_down=True)
     fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
     found: Record | None = None
     try:
-        wait = min(locks[using].default_wait(tick.task), PATIENCE)
+        wait = min(locks[using].default_wait(tick.task), STORE_WAIT)
         ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task, wait=wait)
         for _ in range(_ATTEMPTS):
             written = ref.put(found, fields, expire=tick.ttl)
@@ -147,11 +147,11 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
                 _log.debug("%r is published already, as task %s", tick, winner)
                 return Claim(tick, False, winner)
     except LockError as failure:
-        blind = isinstance(failure, LockBackendError)
-        if blind:
-            _down[using] = clock.now() + RESPITE
+        store_down = isinstance(failure, LockBackendError)
+        if store_down:
+            _down[using] = clock.now() + RETRY_AFTER
         _log.warning("%r is published without a claim: %s", tick, failure)
-        return Claim(tick, True, task_id, blind=blind)
+        return Claim(tick, True, task_id, store_down=store_down)
     return Claim(tick, True, task_id)
 
 
@@ -166,7 +166,7 @@ def covers(found: Record, tick: Tick) -> bool:
     if not isinstance(fields.get("id"), str) or not isinstance(lasts, int | float):
         return False
     if tick.slot is not None:
-        return isinstance(slot, int | float) and tick.slot <= slot + SAME
+        return isinstance(slot, int | float) and tick.slot <= slot + TOLERANCE
     age = lasts - found.lease_left
     return age < tick.ttl and fields.get("beat") != tick.beat
 

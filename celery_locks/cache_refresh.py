@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 NAME: Final = "celery_locks.load"
 
-AT_ONCE: Final[dict[str, Any]] = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+CONNECT_ONCE: Final[dict[str, Any]] = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 """A broker that was restarted is connected to again; one that is down isn't waited for."""
 
-RESPITE: Final = 5.0
+RETRY_AFTER: Final = 5.0
 """Seconds after a broker couldn't be reached in which it isn't tried: a host that doesn't answer costs each caller time."""
 
 _down: WeakKeyDictionary[Celery, float] = WeakKeyDictionary()
@@ -48,8 +48,8 @@ def submit(job: Job) -> None:
         OperationalError: the broker can't be reached.
     """
     kwargs = dict(job.kwargs or {})
-    told = {"argsrepr": repr((job.path,)), "kwargsrepr": "{}"}  # no secret in anybody's log
-    options: dict[str, Any] = {"expires": job.expire, **told}
+    hidden = {"argsrepr": repr((job.path,)), "kwargsrepr": "{}"}  # no secret in anybody's log
+    options: dict[str, Any] = {"expires": job.expire, **hidden}
     task: Task[Any, Any] = load  # a proxy: that of the app which is current
     _check(job, task, kwargs)
     arguments = (job.path, list(job.args), kwargs, job.token)
@@ -63,11 +63,11 @@ def submit(job: Job) -> None:
         # retry=False says nothing of connecting, which is tried for seconds, nor does a policy in older kombu
         assert producer.connection is not None  # noqa: S101 - it is of a pool
         try:
-            producer.connection.ensure_connection(**AT_ONCE)
+            producer.connection.ensure_connection(**CONNECT_ONCE)
         except OperationalError:
-            _down[app] = clock.now() + RESPITE
+            _down[app] = clock.now() + RETRY_AFTER
             raise
-        task.apply_async(arguments, producer=producer, retry=True, retry_policy=AT_ONCE, **options)
+        task.apply_async(arguments, producer=producer, retry=True, retry_policy=CONNECT_ONCE, **options)
 
 
 def _check(job: Job, task: Task[Any, Any], kwargs: dict[str, Any]) -> None:
@@ -84,12 +84,12 @@ def _check(job: Job, task: Task[Any, Any], kwargs: dict[str, Any]) -> None:
     except Exception as error:
         if type(error) is LookupError:
             raise
-        raise TypeError(_advice(job, f"can't be sent as {serializer} ({error})")) from error
+        raise TypeError(_error_text(job, f"can't be sent as {serializer} ({error})")) from error
     if not same:
-        raise TypeError(_advice(job, f"aren't the same after they were sent as {serializer}"))
+        raise TypeError(_error_text(job, f"aren't the same after they were sent as {serializer}"))
 
 
-def _advice(job: Job, what: str) -> str:
+def _error_text(job: Job, what: str) -> str:
     kinds = ", ".join(sorted({type(value).__name__ for value in (*job.args, *(job.kwargs or {}).values())}))
     return (
         f"the arguments of {job.path} {what}; they are of the types {kinds}. Let it take ids and other plain values instead of "

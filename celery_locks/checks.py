@@ -14,7 +14,7 @@ from celery.signals import worker_init
 from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - Django's name
 
 from .options import TaskOptions, seconds
-from .task_settings import VISIBILITY, has_results, window
+from .task_settings import DEFAULT_VISIBILITY_TIMEOUT, has_results, redelivery_window
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -30,7 +30,7 @@ class TaskWarning(NamedTuple):
     hint: str
 
 
-def doubts(app: Celery) -> Iterator[TaskWarning]:
+def task_warnings(app: Celery) -> Iterator[TaskWarning]:
     """Everything doubtful about the tasks of an app; no I/O."""
     for name in sorted(app.tasks):
         task = app.tasks[name]
@@ -62,7 +62,9 @@ def _of_results(task: TaskOptions) -> Iterator[TaskWarning]:
 def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
     if not str(task.app.conf.broker_url or "").startswith(("redis", "unix", "sentinel", "sqs")):
         return
-    timeout = float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or VISIBILITY)
+    timeout = float(
+        (task.app.conf.broker_transport_options or {}).get("visibility_timeout") or DEFAULT_VISIBILITY_TIMEOUT
+    )
     limit = task.time_limit or task.app.conf.task_time_limit
     if task.acks_late and limit and limit > timeout:
         yield TaskWarning(
@@ -70,10 +72,10 @@ def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
             f"Task {task.name} may run for {limit:g} seconds, and the broker delivers it again after {timeout:g}.",
             "The copy isn't run, but comes again and again. Raise broker_transport_options['visibility_timeout'].",
         )
-    if window(task) < timeout:
+    if redelivery_window(task) < timeout:
         yield TaskWarning(
             "celery_locks.W004",
-            f"Task {task.name} forgets its jobs after {window(task):g} seconds, and the broker delivers again after "
+            f"Task {task.name} forgets its jobs after {redelivery_window(task):g} seconds, and the broker delivers again after "
             f"{timeout:g}.",
             "A late copy of a job that is done would be run. Raise lock_redelivery_window.",
         )
@@ -108,13 +110,13 @@ def _of_loads(app: Celery) -> Iterator[TaskWarning]:
 @register("celery_locks")
 def check(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
     """For Django: the app that is current, if it has tasks of ours."""
-    return [Warning(doubt.message, hint=doubt.hint, id=doubt.id) for doubt in doubts(current_app)]
+    return [Warning(warning.message, hint=warning.hint, id=warning.id) for warning in task_warnings(current_app)]
 
 
 def _worker_starts(sender: Any = None, **_: Any) -> None:
     app = getattr(sender, "app", None) or current_app
-    for doubt in doubts(app):
-        _log.warning("%s %s (%s)", doubt.message, doubt.hint, doubt.id)
+    for warning in task_warnings(app):
+        _log.warning("%s %s (%s)", warning.message, warning.hint, warning.id)
 
 
 worker_init.connect(_worker_starts, weak=False, dispatch_uid="celery_locks")

@@ -28,7 +28,7 @@ class Verdict(Enum):
     CONFLICT = "another job has the key"
 
 
-def at_start(job: Job | None, me: Message) -> Verdict:
+def at_start(job: Job | None, message: Message) -> Verdict:
     """Of a message that a worker received, by what the record of its key says.
 
     A message whose reservation is gone is run all the same: an expired record never costs a job. One whose own run goes
@@ -36,28 +36,30 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     """
     if job is None:
         return Verdict.RUN
-    mine = job.id == me.id
-    if mine and gives_way(job, me.header):
+    own = job.id == message.id
+    if own and gives_way(job, message.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.STALE
-    late = None if mine or job.merged_id == me.id else _too_late(job, me)
+    late = None if own or job.merged_id == message.id else _too_late(job, message)
     if late is not None:
         return late
     if job.state in WAITING:
-        return _queued(job, me)
+        return _queued(job, message)
     if job.state == "running":
-        sent_by_it = me.header is not None and me.header.submitted_by != "" and me.header.submitted_by == job.run
-        if sent_by_it or (mine and job.retries < me.retries):
+        sent_by_it = (
+            message.header is not None and message.header.submitted_by != "" and message.header.submitted_by == job.run
+        )
+        if sent_by_it or (own and job.retries < message.retries):
             return Verdict.FOLLOWING
-        return Verdict.REDELIVER if mine or job.merged_id == me.id else Verdict.CONFLICT
-    return _done(job, me)
+        return Verdict.REDELIVER if own or job.merged_id == message.id else Verdict.CONFLICT
+    return _done(job, message)
 
 
-def _too_late(job: Job, me: Message) -> Verdict | None:
+def _too_late(job: Job, message: Message) -> Verdict | None:
     """It was replaced, or a later one was run."""
-    reserved = 0 if me.header is None else me.header.reserved
+    reserved = 0 if message.header is None else message.header.reserved
     if 0 < reserved <= job.last_success:
         return Verdict.OVERTAKEN
-    if gives_way(job, me.header):
+    if gives_way(job, message.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.SUPERSEDED
     return None
 
@@ -69,27 +71,27 @@ def gives_way(job: Job, header: Header | None) -> bool:
     return 0 < job.first <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 
-def _queued(job: Job, me: Message) -> Verdict:
-    if job.id == me.id:
-        return Verdict.STALE if me.retries < job.retries else Verdict.RUN
+def _queued(job: Job, message: Message) -> Verdict:
+    if job.id == message.id:
+        return Verdict.STALE if message.retries < job.retries else Verdict.RUN
     if job.retries:  # it is held between the tries of another job
-        return Verdict.REDELIVER if job.merged_id == me.id else Verdict.CONFLICT
+        return Verdict.REDELIVER if job.merged_id == message.id else Verdict.CONFLICT
     return Verdict.RUN  # that one finds at its turn that it was run
 
 
-def _done(job: Job, me: Message) -> Verdict:
-    if job.id == me.id:
+def _done(job: Job, message: Message) -> Verdict:
+    if job.id == message.id:
         if not job.outcome:
             return Verdict.RUN  # it was broken off, and here it is again
         # a failed job may be sent again under its own id, by hand; a copy of its message may not
-        copy = me.redelivered or (me.header is not None and me.header.is_copy)
+        copy = message.redelivered or (message.header is not None and message.header.is_copy)
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
         return Verdict.UNSTORED if job.process else Verdict.ENDED
-    if job.answers or (job.merged_id == me.id and job.outcome):
+    if job.answers or (job.merged_id == message.id and job.outcome):
         return Verdict.ANSWERED
     # a run for both that was interrupted leaves the job to this message, as it would to its own copy
-    if job.in_min_hold and job.merged_id != me.id:
+    if job.in_min_hold and job.merged_id != message.id:
         return Verdict.CONFLICT
     return Verdict.RUN
 

@@ -142,7 +142,7 @@ class Job:
         return Holder(self.record.version, since, self.record.lease_left, **about)
 
 
-def read(record: Record | None) -> Job | None:
+def parse_job(record: Record | None) -> Job | None:
     """The job of a record.
 
     Raises:

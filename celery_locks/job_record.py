@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from django_redis_locks import locks
 from django_redis_locks.job_schema import SHOWN_AS
 
-from .job import read
+from .job import parse_job
 
 _SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {"queued": "queued", "held": True, "done": False}
 """By the state that operators see."""
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .job import Job
     from .options import Duration, TaskOptions
 
-SENDING: Final = 10.0
+SENDING_LEASE: Final = 10.0
 """Seconds for which a key stays taken by somebody who died while he sent its message. He who takes longer is not harmed:
 the worker decides."""
 
-REQUEUED: Final = 60.0
+REQUEUED_LEASE: Final = 60.0
 """Seconds for which a key stays taken for a message that the broker was told to deliver again, at once. If it comes later it
 is run all the same."""
 
@@ -39,30 +39,35 @@ class JobRecord:
 
     ref: RecordRef
 
-    def look(self) -> Job | None:
-        return read(self.ref.get())
+    def read(self) -> Job | None:
+        return parse_job(self.ref.get())
 
-    def put(self, over: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
+    def put(self, expected: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
         """Write a job over the one that is expected; whether that was there, and what is there now."""
-        known = None if over is None else over.record
+        known = None if expected is None else expected.record
         written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[SHOWN_AS[job.state]], **terms)
-        return written.ok, read(written.record)
+        return written.ok, parse_job(written.record)
 
-    def hold(
-        self, over: Job | None, job: Job, expire: Duration | None, max_hold: Duration, lost: Callable[[Record], object]
+    def put_renewed(
+        self,
+        expected: Job | None,
+        job: Job,
+        expire: Duration | None,
+        max_hold: Duration,
+        lost: Callable[[Record], object],
     ) -> tuple[bool, Job | None]:
         """As ``put``; the lease is renewed while the job that is returned is reachable."""
-        return self.put(over, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
+        return self.put(expected, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
 
     def drop(self, job: Job) -> bool:
         return self.ref.drop(job.known).ok
 
-    def change(self, job: Job | None, seconds: float) -> Job | None:
+    def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:
         """The job once the record isn't the expected one any more, or as it is after so many seconds."""
-        return read(self.ref.wait_for_change(None if job is None else job.record, seconds))
+        return parse_job(self.ref.wait_for_change(None if job is None else job.record, seconds))
 
 
-def place_of(task: TaskOptions, key: str) -> JobRecord:
+def record_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
     # "open": then no submission waits for a store that refuses
     on_backend_error: Literal["open"] | None = "open" if task.lock_on_backend_error == "open" else None
@@ -70,6 +75,6 @@ def place_of(task: TaskOptions, key: str) -> JobRecord:
     return JobRecord(ref)
 
 
-def run_place_of(task: TaskOptions, key: str) -> JobRecord:
+def run_record_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the run of a job, where that isn't what makes a submission a duplicate."""
-    return place_of(task, f"{key}:run" if task.unique_until == "start" else key)
+    return record_of(task, f"{key}:run" if task.unique_until == "start" else key)

@@ -15,7 +15,7 @@ from django_redis_locks import LockNotAcquired, clock
 from . import signals
 from .header import HEADER
 from .options import seconds
-from .task_settings import bounded, conflict_of, conflict_wait, has_results, who
+from .task_settings import bounded_delay, conflict_policy, conflict_wait, has_results, who
 
 if TYPE_CHECKING:
     from django_redis_locks import LockBackendError
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 BROKER_PAUSE: Final = 1.0
 """Seconds between two attempts to send a message again, while the broker is down."""
 
-LONGEST_PAUSE: Final = 30.0
+MAX_PAUSE: Final = 30.0
 """Seconds between two looks at a result that is awaited, or at a store that is down."""
 
 
 class Delivery:
     """A message that a worker received, and what can happen to it instead of a run."""
 
-    def __init__(self, task: TaskOptions, message: Message, header: Header, place: JobRecord) -> None:
+    def __init__(self, task: TaskOptions, message: Message, header: Header, job_record: JobRecord) -> None:
         self.task = task
         self.message = message
         self.header = header
-        self.place = place
+        self.job_record = job_record
         self.waited = 0.0
-        self.answerable = True
+        self.may_follow = True
 
     def _can_follow(self) -> bool:
-        return self.answerable and has_results(self.task)
+        return self.may_follow and has_results(self.task)
 
     def _conflict(self, job: Job) -> Job | None:
         task = self.task
-        how = "retry" if self.header.retry_on_conflict else conflict_of(task)
+        how = "retry" if self.header.retry_on_conflict else conflict_policy(task)
         if how == "follow" and not self._can_follow():
             how = "retry"
         if how == "follow":
@@ -60,15 +60,15 @@ class Delivery:
                 begin = clock.now()
                 # the end of a rest is no change
                 left = min(patience - self.waited, job.left if job.state == "done" else inf)
-                now = self.place.change(job, -1 if left == inf else left)
+                now = self.job_record.wait_for_change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
         # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
-        bounded = task.lock_on_conflict == "retry" and not self.header.retry_on_conflict
-        if how == "retry" and (not bounded or self.header.redeliveries < task.lock_max_retries):
-            self._again(seconds(task.lock_retry_delay), "another job has its key")
+        is_bounded = task.lock_on_conflict == "retry" and not self.header.retry_on_conflict
+        if how == "retry" and (not is_bounded or self.header.redeliveries < task.lock_max_retries):
+            self._redeliver(seconds(task.lock_retry_delay), "another job has its key")
         if how == "skip":
-            signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
+            signals.send(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
             task.on_lock_skipped(job.who)
             self._revoke(f"another job has the key: {job.id}")
         raise LockNotAcquired(
@@ -83,11 +83,11 @@ class Delivery:
 
     def _backoff(self) -> float:
         """Seconds until this message looks for a result again."""
-        return min(0.5 * 2.0 ** min(self.header.redeliveries, 6), LONGEST_PAUSE)
+        return min(0.5 * 2.0 ** min(self.header.redeliveries, 6), MAX_PAUSE)
 
-    def _again(self, pause: float, why: str) -> NoReturn:
+    def _redeliver(self, pause: float, why: str) -> NoReturn:
         """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
-        pause = bounded(self.task, pause)
+        pause = bounded_delay(self.task, pause)
         request = self.task.request
         if request.is_eager:
             self._ignore(why)
@@ -101,7 +101,7 @@ class Delivery:
             except (OperationalError, OSError) as trouble:  # nobody else has this message
                 signals.log_broker_failure(self.task, self.message.id, trouble)
                 clock.sleep(BROKER_PAUSE)
-        signals.tell(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
+        signals.send(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
         raise Ignore(why)
 
     def _ignore(self, why: str) -> NoReturn:
@@ -116,7 +116,7 @@ class Delivery:
             )
         self._ignore(why)
 
-    def _store_is_down(self, failure: LockBackendError) -> NoReturn:
+    def _redeliver_after_failure(self, failure: LockBackendError) -> NoReturn:
         """A job never runs unlocked, and its message isn't lost: it comes again."""
         signals.log_failure(self.task, self.message.id, "start", failure)
-        self._again(min(2.0 ** min(self.header.redeliveries, 5), LONGEST_PAUSE), "the store of the locks is down")
+        self._redeliver(min(2.0 ** min(self.header.redeliveries, 5), MAX_PAUSE), "the store of the locks is down")

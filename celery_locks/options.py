@@ -146,7 +146,7 @@ def seconds(value: Duration | None) -> float:
     return inf if value == -1 else float(value or 0)
 
 
-def strangers(names: Iterable[str], known: Iterable[str]) -> list[str]:
+def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """What is wrong with names that begin as options do and are none, in words."""
     options = [name for name in known if name.startswith(PREFIXES)]
     wrong = sorted(name for name in set(names) - set(options) if name.startswith(PREFIXES))
@@ -154,9 +154,9 @@ def strangers(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [f"there is no option {name}" + (f"; did you mean {near[name][0]}?" if near[name] else "") for name in wrong]
 
 
-def mistakes(task: type[TaskOptions]) -> list[str]:
+def option_errors(task: type[TaskOptions]) -> list[str]:
     """What is wrong with the options of a task, in words."""
-    found = strangers(dir(task), dir(TaskOptions))
+    found = unknown_options(dir(task), dir(TaskOptions))
     found += [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
         for name, known in CHOICES.items()
@@ -198,12 +198,12 @@ def _contradictions(task: type[TaskOptions]) -> list[str]:
     return found
 
 
-def checked(task: type[Any], app: Celery) -> None:
+def validate(task: type[Any], app: Celery) -> None:
     """Refuse a task whose options are wrong.
 
     Raises:
         ValueError: names them all.
     """
-    found = mistakes(task)
+    found = option_errors(task)
     if found:
         raise ValueError(f"task {getattr(task, 'name', None) or task.__name__}: {'; '.join(found)}")

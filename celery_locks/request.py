@@ -24,9 +24,9 @@ from . import signals
 from .decisions import gives_way
 from .header import header_in
 from .job import WAITING
-from .job_record import REQUEUED, place_of, run_place_of
+from .job_record import REQUEUED_LEASE, record_of, run_record_of
 from .keys import key_of
-from .task_settings import spot, state_of
+from .task_settings import process_digest, result_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("celery_locks")
 
-GRACE: Final = 5.0
+DEATH_GRACE: Final = 5.0
 """Seconds in which a child that is over its time limit surely ends, or is killed."""
 
-KILLED: Final = 1.0
+KILL_DELAY: Final = 1.0
 """Seconds after which one that didn't end by itself usually was: Celery gives it a tenth of one."""
 
 
@@ -55,25 +55,25 @@ class Request(CelerysRequest):
     def revoked(self) -> bool:
         if self._already_revoked or self.id in revoked_tasks or not is_expired(self):
             return bool(super().revoked())
-        fate = expire(self)
-        if fate == "dropped":
+        outcome = expire(self)
+        if outcome == "dropped":
             return bool(super().revoked())
-        if fate == "replaced":  # its id isn't revoked: it is that of the message that has taken its place
+        if outcome == "replaced":  # its id isn't revoked: it is that of the message that has taken its place
             self._already_revoked = True
             task_ready(self)
             self.acknowledge()
-        return fate == "replaced"
+        return outcome == "replaced"
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         if not soft:
-            leave_to_die(self)
+            expire_lease_soon(self)
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
             # before the message goes back: whoever gets it finds a free key
-            free_dead_run(self, back=comes_back(self, failure))
+            free_dead_run(self, redelivered=is_redelivered(self, failure))
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
@@ -85,52 +85,52 @@ def is_expired(request: Any) -> bool:
 def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
     """What becomes of a message that has expired. Its job is dropped, unless another message of it has taken this one's place,
     or it has begun: then this one is a copy, which the task decides about."""
-    fate: Literal["dropped", "replaced", "begun"] = "dropped"
+    outcome: Literal["dropped", "replaced", "begun"] = "dropped"
 
-    def look(place: JobRecord, job: Job | None) -> None:
-        nonlocal fate
+    def decide(job_record: JobRecord, job: Job | None) -> None:
+        nonlocal outcome
         while job is not None and job.id == request.id:
             if gives_way(job, header_in(request._context.headers, request.id)):
-                fate = "replaced"
+                outcome = "replaced"
             elif job.state not in WAITING or _tries(request) < job.retries:
-                fate = "begun"
-            elif not place.drop(job):  # another submission was faster, or its own was being confirmed
-                job = place.look()
+                outcome = "begun"
+            elif not job_record.drop(job):  # another submission was faster, or its own was being confirmed
+                job = job_record.read()
                 continue
             return
 
-    _with_record(request, place_of, look)
-    return fate
+    _with_record(request, record_of, decide)
+    return outcome
 
 
-def leave_to_die(request: Any) -> None:
+def expire_lease_soon(request: Any) -> None:
     """What the child that runs a request holds soon ends. It renews that until it is killed, so it is looked at again then."""
     _shorten(request)
-    after = threading.Timer(KILLED, _shorten, (request,))
+    after = threading.Timer(KILL_DELAY, _shorten, (request,))
     after.daemon = True
     with suppress(RuntimeError):  # no thread to be had
         after.start()
 
 
 def _shorten(request: Any) -> None:
-    _with_run(request, lambda place, job: place.ref.touch(job.known, GRACE, shorten=True))
+    _with_run(request, lambda job_record, job: job_record.ref.touch(job.known, DEATH_GRACE, shorten=True))
 
 
-def free_dead_run(request: Any, *, back: bool) -> None:
-    """Give back what the child that ran a request held. ``back``: its message comes back."""
+def free_dead_run(request: Any, *, redelivered: bool) -> None:
+    """Give back what the child that ran a request held. ``redelivered``: its message comes back."""
 
-    def free(place: JobRecord, job: Job) -> None:
-        if back:
-            place.put(job, job.requeued(), REQUEUED)
+    def free(job_record: JobRecord, job: Job) -> None:
+        if redelivered:
+            job_record.put(job, job.requeued(), REQUEUED_LEASE)
         else:
-            place.drop(job)
+            job_record.drop(job)
         died = "its process" if job.who is None else job.who
-        signals.tell(signals.dead_run_freed, request.task, f"{died} died", task_id=request.id, holder=job.who)
+        signals.send(signals.dead_run_freed, request.task, f"{died} died", task_id=request.id, holder=job.who)
 
     _with_run(request, free)
 
 
-def comes_back(request: Any, failure: BaseException) -> bool:
+def is_redelivered(request: Any, failure: BaseException) -> bool:
     """Whether the message of a request whose child is gone is delivered again, or sent again."""
     task = request.task
     if getattr(request, "_already_cancelled", False):  # the worker ends, or has lost its broker
@@ -149,30 +149,30 @@ def _tries(request: Any) -> int:
 def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
     """Do something with the record of a request's run, if it is that of its child, and its result isn't stored."""
 
-    def with_run(place: JobRecord, job: Job) -> None:
-        if job.process == spot(request.worker_pid) and (job.state == "running" or not _stored(request)):
-            act(place, job)
+    def with_run(job_record: JobRecord, job: Job) -> None:
+        if job.process == process_digest(request.worker_pid) and (job.state == "running" or not _stored(request)):
+            act(job_record, job)
 
-    _with_record(request, run_place_of, with_run)
+    _with_record(request, run_record_of, with_run)
 
 
 def _stored(request: Any) -> bool:
     """Whether the run of a request has stored its result; also if that can't be found out: a copy of its message will."""
-    return state_of(request.task, request.id) in (SUCCESS, FAILURE, "")
+    return result_state(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
 def _with_record(
-    request: Any, place_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
+    request: Any, record_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
 ) -> None:
     """Do something with the record of a request's job, if it is that job's."""
     task, context = request.task, request._context
     try:
         header = header_in(context.headers, request.id)
         key = key_of(task, request.args, request.kwargs, None)[0] if header is None else header.key
-        place = place_of(task, key)
-        job = place.look()
+        job_record = record_of(task, key)
+        job = job_record.read()
         if job is not None and job.id == request.id:
-            act(place, job)
+            act(job_record, job)
     except LockError as failure:
         signals.log_failure(task, request.id, "release", failure)
     except Exception:  # noqa: BLE001 - the worker's main process goes on
@@ -184,11 +184,11 @@ def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
     if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
         return
 
-    def drop(place: JobRecord, job: Job | None) -> None:
-        while job is not None and job.id == request.id and job.state in WAITING and not place.drop(job):
-            job = place.look()  # its submission was being confirmed
+    def drop(job_record: JobRecord, job: Job | None) -> None:
+        while job is not None and job.id == request.id and job.state in WAITING and not job_record.drop(job):
+            job = job_record.read()  # its submission was being confirmed
 
-    _with_record(request, place_of, drop)
+    _with_record(request, record_of, drop)
 
 
 task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")

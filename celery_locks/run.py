@@ -31,7 +31,7 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
     start = DeliveredTask(task, args, kwargs)
     held: RunHold | None = None
     while held is None:
-        if start.header.follows and start.answered():
+        if start.header.follows and start.take_result():
             return start.result
         held = start.begin()
     outcome: Outcome = ""

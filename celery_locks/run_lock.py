@@ -12,9 +12,9 @@ from django_redis_locks import Holder, LockError, LockLost, clock
 
 from . import signals
 from .job import Job
-from .job_record import REQUEUED
+from .job_record import REQUEUED_LEASE
 from .options import seconds
-from .task_settings import stores_result, window
+from .task_settings import redelivery_window, stores_result
 
 if TYPE_CHECKING:
     from weakref import ref
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .times import Times
 
 
-class OnLost:
+class LossCallback:
     """What is done when the record of a run is lost."""
 
     def __init__(self, run: ref[RunHold]) -> None:
@@ -59,18 +59,18 @@ class Successor:
 class RunHold:
     """A run that has its key."""
 
-    def __init__(self, task: TaskOptions, header: Header, job: Job, place: JobRecord) -> None:
+    def __init__(self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord) -> None:
         self.task = task
         self.header = header
         self.id = job.run
         self.job = job
-        self.place = place
+        self.job_record = job_record
         self.successor: Successor | None = None
         self.done: Job | None = None
         """As it is recorded at the end, if its result counts and isn't stored yet."""
         self.thread = threading.get_ident()
         self.began = clock.now()
-        self.over = False
+        self.ended = False
 
     @property
     def fence(self) -> int:
@@ -78,12 +78,12 @@ class RunHold:
 
     def abort(self) -> None:
         """Raise LockLost in the body, if that is wanted and it still runs."""
-        if self.task.lock_on_lost == "abort" and not self.over:
+        if self.task.lock_on_lost == "abort" and not self.ended:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
 
     def lost(self) -> None:
         task, react = self.task, type(self.task).lock_on_lost  # of an instance, a function would be bound
-        signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
+        signals.send(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if callable(react):
             react(task, RunLock(self))
         task.on_lock_lost()
@@ -91,13 +91,13 @@ class RunHold:
     def abandon(self) -> None:
         """It is broken off while it takes its key: whether it has it already is found out."""
         with suppress(LockError):
-            job = self.place.look()
+            job = self.job_record.read()
             if job is not None and job.run == self.id:
-                self.place.drop(job)
+                self.job_record.drop(job)
 
     def end(self, outcome: Outcome, *, requeued: bool) -> None:
         """Give the key back, or hand it to the message that comes next."""
-        self.over = True
+        self.ended = True
         try:
             self._end(outcome, requeued)
         except LockError as failure:  # its lease frees the key
@@ -107,7 +107,7 @@ class RunHold:
             with suppress(LockError):
                 self._end(outcome, requeued)
             raise
-        signals.tell(signals.lock_released, self.task, "its key is free", task_id=self.job.id, outcome=outcome)
+        signals.send(signals.lock_released, self.task, "its key is free", task_id=self.job.id, outcome=outcome)
 
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
@@ -121,18 +121,18 @@ class RunHold:
                 self.successor.id == job.id
             )  # a retry; another one's message says whom it follows, as no second one would
             successor = replace(successor, until=times.until, awaited=job.awaited or not own)
-            self.place.put(job, successor, times.patience(task))
+            self.job_record.put(job, successor, times.message_ttl(task))
             return
         if requeued:
-            self.place.put(job, job.requeued(), REQUEUED)
+            self.job_record.put(job, job.requeued(), REQUEUED_LEASE)
             return
         ran = clock.now() - self.began
         rest = max(0.0, seconds(task.lock_min_hold) - ran)
         ttl = self._answers_for(outcome, ran)
-        late = max(0.0, job.late_until - clock.wall()) + window(task) if job.late_until else 0.0
-        keep = max(rest, ttl, late, window(task) if outcome else 0.0)
+        late = max(0.0, job.late_until - clock.wall()) + redelivery_window(task) if job.late_until else 0.0
+        keep = max(rest, ttl, late, redelivery_window(task) if outcome else 0.0)
         if keep < 0.01:
-            self.place.drop(job)
+            self.job_record.drop(job)
             return
         done = Job(
             "done",
@@ -149,7 +149,7 @@ class RunHold:
             ttl=ttl,
             outcome=outcome,
         )
-        written, now = self.place.put(job, done, keep)
+        written, now = self.job_record.put(job, done, keep)
         if written and done.process:
             self.done = now
 
@@ -164,7 +164,7 @@ class RunHold:
         if self.done is None:
             return
         try:
-            self.place.put(self.done, self.done.in_state("done", process=""), self.done.retention)
+            self.job_record.put(self.done, self.done.in_state("done", process=""), self.done.retention)
         except LockError as failure:  # a copy of its message looks for the result
             signals.log_failure(self.task, self.job.id, "confirmation", failure)
 
@@ -233,5 +233,5 @@ class RunLock:
         """
         self.ensure_held()
         run = self._run
-        if not run.place.ref.touch(run.job.known, expire):
+        if not run.job_record.ref.touch(run.job.known, expire):
             raise LockLost(f"task {run.task.name} lost its lock while it ran", key=self.key, name=run.task.name)

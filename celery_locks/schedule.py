@@ -26,7 +26,7 @@ UNKNOWN_SHARE: Final = 0.5
 SHORTEST: Final = 0.01
 """A claim that is shorter isn't worth it."""
 
-SAME: Final = 0.5
+TOLERANCE: Final = 0.5
 """Slots that are so close are the same one: they are reckoned from the clock, and for a sunset not to the microsecond. One
 that beat has found to have come may be ahead of us by so much."""
 
@@ -52,7 +52,7 @@ def due(plan: BaseSchedule, last_run_at: datetime | None) -> Due | None:
     """The tick of this schedule that is due now. None: it can't be told from the next one."""
     now = _now(plan).timestamp()
     if isinstance(plan, solar):
-        now += SAME
+        now += TOLERANCE
     following = due_after(plan, now)
     if isinstance(plan, schedule):  # up to the next tick, not the whole interval: a relative one may be due earlier
         return _for(INTERVAL_SHARE * (following - now))
@@ -100,6 +100,6 @@ def _latest(plan: BaseSchedule, last_run_at: datetime | None, now: float, follow
         if start <= since:
             return None
         span *= 2
-    while slot < (later := due_after(plan, slot + SAME)) <= now:
+    while slot < (later := due_after(plan, slot + TOLERANCE)) <= now:
         slot = later
     return slot

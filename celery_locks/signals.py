@@ -58,7 +58,7 @@ def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
     _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
 
 
-def tell(signal: Signal, task: Task[Any, Any], text: str, **about: Any) -> None:
+def send(signal: Signal, task: Task[Any, Any], text: str, **about: Any) -> None:
     """Count, log and send."""
     name = str(getattr(signal, "name", ""))
     _counts[task.name, name] += 1

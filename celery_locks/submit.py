@@ -21,12 +21,12 @@ from .decisions import Submit, at_submit
 from .errors import DuplicateTask, IdempotencyKeyReused
 from .header import HEADER, Header, header_in
 from .job import Job
-from .job_record import SENDING, place_of
+from .job_record import SENDING_LEASE, record_of
 from .keys import key_of
 from .options import TaskOptions
 from .run_lock import Successor
-from .task_settings import NO_RESULT, has_results, state_unless_slow, who
-from .times import better, times_of
+from .task_settings import RESULT_DEADLINE, has_results, result_state_unless_slow, who
+from .times import times_of, widened
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Publish = Callable[..., "AsyncResult[Any]"]
 
-COUNTED: Final = ("chord", "chain", "group_id", "link", "link_error")
+AWAITING_OPTIONS: Final = ("chord", "chain", "group_id", "link", "link_error")
 """Options by which a caller or a canvas waits for this very task."""
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
@@ -66,7 +66,7 @@ def submit(
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
     if known is not None:  # a retry, or a copy that comes again
-        result = told(publish(known.id, known), duplicated=False)
+        result = mark(publish(known.id, known), duplicated=False)
         if run is not None and known.key == run.header.key:  # only now: there is a message
             run.successor = _successor(task, known.id, options)
         return result
@@ -74,18 +74,18 @@ def submit(
     new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
     if run is not None and run.header.key == place_key and task.unique_until != "start":
         return _after(
-            run, _Submission(task, replace(new, submitted_by=run.id), publish, options, given=task_id is not None)
+            run, _Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)
         )
-    submission = _Submission(task, new, publish, options, given=task_id is not None)
+    submission = _Submission(task, new, publish, options, id_given=task_id is not None)
     tick = beat.current(task.name)
     if tick is not None:
         submission.ticking = True
         claim = beat.claim(task.lock_using, tick, new.id)
         if not claim.won:
-            signals.tell(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
-            return told(task.AsyncResult(claim.winner), duplicated=True)
-        if claim.blind:  # beat's other entries don't wait for the store again
-            return told(publish(new.id, new), duplicated=False)
+            signals.send(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
+            return mark(task.AsyncResult(claim.winner), duplicated=True)
+        if claim.store_down:  # beat's other entries don't wait for the store again
+            return mark(publish(new.id, new), duplicated=False)
         try:
             return submission.result()
         except BaseException:
@@ -108,23 +108,23 @@ def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
     result = submission.publish(new.id, new)
     if queued is None or task.lock_on_duplicate != "queue":
         run.successor = _successor(task, new.id, submission.options)
-    return told(result, duplicated=False)
+    return mark(result, duplicated=False)
 
 
 class _Submission:
     """One submission of a job that isn't part of another one's run."""
 
     def __init__(
-        self, task: TaskOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, given: bool
+        self, task: TaskOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, id_given: bool
     ) -> None:
         self.task = task
         self.new = new
         self.publish = publish
         self.options = options
-        self.given = given
+        self.id_given = id_given
         self.ticking = False
         """Beat submits it: an error would only be a line in beat's log, and a lost tick."""
-        self.place: JobRecord = place_of(task, new.key)
+        self.job_record: JobRecord = record_of(task, new.key)
         self.times = times_of(task, options)
         self.changes: dict[str, Any] = {}
         """Of the options, for a message that takes another one's place."""
@@ -135,19 +135,19 @@ class _Submission:
             fingerprint=new.fingerprint,
             due=self.times.due,
             until=self.times.until,
-            awaited=any(options.get(name) for name in COUNTED),
+            awaited=any(options.get(name) for name in AWAITING_OPTIONS),
         )
 
     def result(self) -> AsyncResult[Any]:
         if self.task.lock_on_duplicate == "queue":
-            return told(self.publish(self.new.id, self.new), duplicated=False)
+            return mark(self.publish(self.new.id, self.new), duplicated=False)
         try:
             return self._reserve()
         except LockBackendError as failure:
             if self.task.lock_on_backend_error == "closed" and not self.ticking:
                 raise
             signals.log_failure(self.task, self.new.id, "submission", failure)
-            return told(self.publish(self.new.id, self.new), duplicated=False)
+            return mark(self.publish(self.new.id, self.new), duplicated=False)
 
     def _reserve(self) -> AsyncResult[Any]:
         job: Job | None = None
@@ -156,62 +156,62 @@ class _Submission:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
                 if job is not None:
                     self.job = replace(self.job, last_success=job.last_success, late_until=max(job.late_until, job.due))
-                done, job = self.place.put(job, self.job, SENDING)
+                done, job = self.job_record.put(job, self.job, SENDING_LEASE)
                 if done and job is not None:
                     return self._send(job, None)
             else:
-                result, job = self._met(job)
+                result, job = self._on_existing(job)
         return result
 
-    def _met(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
+    def _on_existing(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
         """The key isn't free: the result for the caller, or what to look at next."""
-        self._same(job)
+        self._check_fingerprint(job)
         found = at_submit(job)
         if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
-            return told(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
+            return mark(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
         if found is Submit.AWAIT:
-            return None, self.place.change(job, job.known.lease_left + 0.1)
+            return None, self.job_record.wait_for_change(job, job.known.lease_left + 0.1)
         if found is Submit.REPEAT:
             # no caller got the id of that one; this one's id may be known already
-            same = {} if self._counted_on() else {"id": job.id, "fingerprint": job.fingerprint}
-            return self._over(job, self._instead_of(job, **same), None)
-        stern = self.task.lock_on_duplicate == "raise" and not self.ticking
-        if job.state != "queued" or stern:
+            same = {} if self._is_awaited() else {"id": job.id, "fingerprint": job.fingerprint}
+            return self._publish_instead(job, self._replacement_for(job, **same), None)
+        raises = self.task.lock_on_duplicate == "raise" and not self.ticking
+        if job.state != "queued" or raises:
             return self.duplicate(job), job
-        if self.task.lock_on_duplicate == "replace" and not self._counted_on():
-            return self._over(job, self._instead_of(job), job)
-        times = better(job, self.times)
+        if self.task.lock_on_duplicate == "replace" and not self._is_awaited():
+            return self._publish_instead(job, self._replacement_for(job), job)
+        times = widened(job, self.times)
         if times is None:
             return self.duplicate(job), job
-        if self._counted_on() or job.awaited or not job.reserved or self.task.unique_until == "start":
-            return self.duplicate(job, alone=True, sooner=times.due < job.due), job
-        return self._second(job, times)
+        if self._is_awaited() or job.awaited or not job.reserved or self.task.unique_until == "start":
+            return self.duplicate(job, separate=True, sooner=times.due < job.due), job
+        return self._resend(job, times)
 
-    def _second(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
+    def _resend(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
         """The message that is queued comes too late or is dropped too early: send a second one, under the id of the job, which
         takes its place."""
         own = self.times
         self.times, self.changes = times, {**times.options(), "retries": job.retries}
         first, late = job.first or job.reserved, max(job.late_until, job.due)
         again = job.in_state("reserved", reserved=0, first=first, late_until=late, due=times.due, until=times.until)
-        result, now = self._over(job, again, job)
+        result, now = self._publish_instead(job, again, job)
         if result is None:  # another submission was first
             self.times, self.changes = own, {}
             return None, now
         about = {"task_id": job.id, "state": job.state}
-        signals.tell(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **about)
-        return told(result, duplicated=True), now
+        signals.send(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **about)
+        return mark(result, duplicated=True), now
 
-    def _instead_of(self, job: Job, **changes: Any) -> Job:
+    def _replacement_for(self, job: Job, **changes: Any) -> Job:
         """This submission's job, whose message takes the place of another one."""
         late = max(job.late_until, job.due)
         return replace(
             self.job, first=job.first or job.reserved, last_success=job.last_success, late_until=late, **changes
         )
 
-    def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
+    def _publish_instead(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
         """Send a message instead of one that was sent, or may have been."""
-        done, now = self.place.put(job, new, SENDING)
+        done, now = self.job_record.put(job, new, SENDING_LEASE)
         if not done or now is None:
             return None, now
         self.job = new
@@ -229,24 +229,24 @@ class _Submission:
             raise
         queued = self.job.in_state("queued", reserved=version)
         try:
-            self.place.put(reserved, queued, self.times.patience(self.task))
+            self.job_record.put(reserved, queued, self.times.message_ttl(self.task))
         except LockBackendError as failure:  # the message is out: the worker takes the key
             signals.log_failure(self.task, self.new.id, "submission", failure)
-        return told(result, duplicated=False)
+        return mark(result, duplicated=False)
 
     def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
         try:
             if not isinstance(failure, _NOT_SENT):
                 unsure = reserved.in_state("unsure", reserved=reserved.known.version)
-                self.place.put(reserved, unsure, self.times.patience(self.task))
+                self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
             elif replaced is not None and self.task.unique_until != "start":  # where it may have begun meanwhile
-                self.place.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
+                self.job_record.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
             else:
-                self.place.drop(reserved)
+                self.job_record.drop(reserved)
         except LockBackendError as trouble:  # its lease frees the key
             signals.log_failure(self.task, self.new.id, "submission", trouble)
 
-    def _same(self, job: Job) -> None:
+    def _check_fingerprint(self, job: Job) -> None:
         if self.new.fingerprint != job.fingerprint and self.new.fingerprint and job.fingerprint:
             raise IdempotencyKeyReused(
                 f"the idempotency_key of task {self.task.name} was given to a job with other arguments, {job.id}. "
@@ -260,31 +260,31 @@ class _Submission:
         """Whether nothing will come of it: it was revoked while it was queued, and may never reach a worker; or its process
         died before it stored the result that is to be the answer."""
         queued = job.state == "queued" and not self.task.ignore_result
-        if not queued and not (job.process and job.state == "done" and job.age > NO_RESULT):
+        if not queued and not (job.process and job.state == "done" and job.age > RESULT_DEADLINE):
             return False
-        state = state_unless_slow(self.task, job.id)
+        state = result_state_unless_slow(self.task, job.id)
         return bool(state) and queued is (state in READY_STATES)
 
-    def _counted_on(self) -> bool:
+    def _is_awaited(self) -> bool:
         """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""
-        return self.given or self.job.awaited
+        return self.id_given or self.job.awaited
 
-    def duplicate(self, job: Job, *, alone: bool = False, sooner: bool = False) -> AsyncResult[Any]:
-        """What a submission is answered with whose job is there already. ``alone``: it has a message of its own, since that
+    def duplicate(self, job: Job, *, separate: bool = False, sooner: bool = False) -> AsyncResult[Any]:
+        """What a submission is answered with whose job is there already. ``separate``: it has a message of its own, since that
         job's comes later than it should (``sooner``), or may be dropped before."""
-        if (self._counted_on() or alone) and self.task.lock_on_duplicate != "raise":
-            how = self.task.lock_canvas if self._counted_on() else "follow"
+        if (self._is_awaited() or separate) and self.task.lock_on_duplicate != "raise":
+            how = self.task.lock_canvas if self._is_awaited() else "follow"
             if how == "follow" and (sooner or not has_results(self.task)):
                 how = "run"
             if how != "fail":
                 new = (
                     replace(self.new, follows=job.id) if how == "follow" else replace(self.new, retry_on_conflict=True)
                 )
-                signals.tell(
+                signals.send(
                     signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
                 )
-                return told(self.publish(new.id, new), duplicated=how == "follow")
-        if (self.task.lock_on_duplicate == "raise" and not self.ticking) or self._counted_on():
+                return mark(self.publish(new.id, new), duplicated=how == "follow")
+        if (self.task.lock_on_duplicate == "raise" and not self.ticking) or self._is_awaited():
             raise DuplicateTask(
                 f"task {self.task.name} is {job.state} already, as {job.id}",
                 task_id=job.id,
@@ -294,11 +294,11 @@ class _Submission:
                 alias=self.task.lock_using,
             )
         about = {"task_id": job.id, "state": job.state}
-        signals.tell(signals.duplicate_suppressed, self.task, f"a duplicate: {who(job)}", **about)
-        return told(self.task.AsyncResult(job.id), duplicated=True)
+        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {who(job)}", **about)
+        return mark(self.task.AsyncResult(job.id), duplicated=True)
 
 
-def told(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
+def mark(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
     """A result that says whether another submission had been first."""
     result.deduplicated = duplicated  # type: ignore[attr-defined]
     return result

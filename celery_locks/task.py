@@ -13,10 +13,10 @@ from celery.utils.imports import symbol_by_name
 from django_redis_locks import LockNotOwned
 
 from . import app_settings as configuration
-from .options import P, R_co, TaskOptions, checked, strangers
+from .options import P, R_co, TaskOptions, unknown_options, validate
 from .run import run
 from .run_lock import RunLock
-from .submit import submit, told
+from .submit import mark, submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,8 +62,8 @@ class LockedTask(TaskOptions[P, R_co]):
     @classmethod
     def on_bound(cls, app: Celery) -> None:
         super().on_bound(app)
-        checked(cls, app)
-        configuration.adopt(app)
+        validate(cls, app)
+        configuration.apply_settings(app)
         _call_under_lock(cls)
         if cls.Request != REQUEST:
             cls.Request = _composed(cls.Request)
@@ -109,7 +109,7 @@ class LockedTask(TaskOptions[P, R_co]):
             TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
         """
-        wrong = strangers(options, ("idempotency_key",))
+        wrong = unknown_options(options, ("idempotency_key",))
         if wrong:
             raise TypeError(
                 f"apply_async() of task {self.name}: {'; '.join(wrong)}. Options of its lock are the task's"
@@ -117,7 +117,7 @@ class LockedTask(TaskOptions[P, R_co]):
         options = {"link": link, "link_error": link_error, **options}
         send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
         if self.plain or self.app.conf.task_always_eager:
-            return told(send(task_id=task_id, **options), duplicated=False)
+            return mark(send(task_id=task_id, **options), duplicated=False)
 
         def publish(task_id: str, **changes: Any) -> AsyncResult[Any]:
             return send(task_id=task_id, **{**options, **changes})

@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 LIMIT_GRACE: Final = 10.0
 """Seconds that a task may take to end after its time limit."""
 
-VISIBILITY: Final = 3600.0
+DEFAULT_VISIBILITY_TIMEOUT: Final = 3600.0
 """Seconds after which Redis and SQS deliver once more what wasn't acknowledged, unless the transport's options say
 otherwise."""
 
-LATE: Final = 60.0
+LATE_COPY_WAIT: Final = 60.0
 """Seconds that a copy may wait in its queue after it was delivered again."""
 
 
-NO_RESULT: Final = 60.0
+RESULT_DEADLINE: Final = 60.0
 """Seconds after which a job that is done, and has no result, won't have one."""
 
-SLOW: Final = 1.0
+SLOW_BACKEND: Final = 1.0
 """Seconds after which a result backend that hasn't answered counts as slow."""
 
-SPARED: Final = 30.0
+SLOW_BACKEND_PAUSE: Final = 30.0
 """Seconds for which submissions don't ask a slow result backend again."""
 
-_unanswered: dict[str | None, float] = {}
+_unanswered_since: dict[str | None, float] = {}
 """By the URL of a result backend: since when an answer to a submission is outstanding."""
 
 
-def spot(pid: int = 0) -> str:
+def process_digest(pid: int = 0) -> str:
     """Names a process, so that its parent finds what it held when it died; whatever ``METADATA`` says."""
     where = f"{socket.gethostname()}/{pid or os.getpid()}"
     return blake2b(where.encode(), digest_size=6).hexdigest()
@@ -60,7 +60,7 @@ def holder_here(task: TaskOptions) -> tuple[Any, ...]:
     return tuple(known[name] if name in wanted else None for name in HOLDER_FIELDS) if wanted else ()
 
 
-def longest(task: TaskOptions) -> Duration:
+def max_hold_of(task: TaskOptions) -> Duration:
     """For so many seconds its lease is renewed; -1 for ever."""
     if task.lock_max_hold is not None:
         return task.lock_max_hold
@@ -68,14 +68,14 @@ def longest(task: TaskOptions) -> Duration:
     return -1 if limit is None else float(limit) + LIMIT_GRACE
 
 
-def window(task: TaskOptions) -> float:
+def redelivery_window(task: TaskOptions) -> float:
     """Seconds for which a late copy of a message may still come."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
-    return max(_visibility(task), LATE) if _visibility(task) else VISIBILITY
+    return max(_visibility(task), LATE_COPY_WAIT) if _visibility(task) else DEFAULT_VISIBILITY_TIMEOUT
 
 
-def bounded(task: TaskOptions, pause: float) -> float:
+def bounded_delay(task: TaskOptions, pause: float) -> float:
     """Seconds after which a message comes again. One that waits in a worker for longer than the broker's visibility timeout
     is delivered to others meanwhile, and each of the copies would come again by itself: they would multiply."""
     visibility = _visibility(task)
@@ -87,7 +87,7 @@ def _visibility(task: TaskOptions) -> float:
     return float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or 0)
 
 
-def conflict_of(task: TaskOptions) -> OnConflict:
+def conflict_policy(task: TaskOptions) -> OnConflict:
     """What ``lock_on_conflict`` says, or means."""
     if task.lock_on_conflict is not None:
         return task.lock_on_conflict
@@ -109,7 +109,7 @@ def stores_result(task: TaskOptions) -> bool:
     return has_results(task) and not task.request.is_eager and not task.request.get("ignore_result")
 
 
-def state_of(task: TaskOptions, id: str) -> str:
+def result_state(task: TaskOptions, id: str) -> str:
     """The state of a result; "" if the result backend doesn't say."""
     try:
         return str(task.backend.get_state(id))
@@ -117,22 +117,22 @@ def state_of(task: TaskOptions, id: str) -> str:
         return ""
 
 
-def state_unless_slow(task: TaskOptions, id: str) -> str:
-    """As ``state_of``, and "" at once while the result backend is slow: then one submission of this process waits for it
+def result_state_unless_slow(task: TaskOptions, id: str) -> str:
+    """As ``result_state``, and "" at once while the result backend is slow: then one submission of this process waits for it
     every 30 s, and the others don't."""
     url, began = getattr(task.backend, "url", None), clock.now()
-    since = _unanswered.setdefault(url, began)
-    if SLOW <= began - since < SPARED:
+    since = _unanswered_since.setdefault(url, began)
+    if SLOW_BACKEND <= began - since < SLOW_BACKEND_PAUSE:
         return ""
-    if began - since >= SPARED:
-        _unanswered[url] = began
-    state = state_of(task, id)
+    if began - since >= SLOW_BACKEND_PAUSE:
+        _unanswered_since[url] = began
+    state = result_state(task, id)
     ended = clock.now()
-    if ended - began < SLOW:
-        _unanswered.pop(url, None)
+    if ended - began < SLOW_BACKEND:
+        _unanswered_since.pop(url, None)
     else:
-        _unanswered[url] = ended - SLOW
-        signals.log_slow_results(task, ended - began, SPARED)
+        _unanswered_since[url] = ended - SLOW_BACKEND
+        signals.log_slow_results(task, ended - began, SLOW_BACKEND_PAUSE)
     return state
 
 

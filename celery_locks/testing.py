@@ -20,7 +20,7 @@ from django_redis_locks import locks
 from django_redis_locks.testing import override_locks
 
 from .job import Job
-from .job_record import run_place_of
+from .job_record import run_record_of
 from .keys import key_of
 from .options import TaskOptions
 from .task_settings import holder_here
@@ -54,15 +54,15 @@ def _without_django(app: Celery) -> Iterator[None]:
 @contextmanager
 def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
     """Have the job of these arguments run, as if in another worker: gives the id of its task."""
-    place = run_place_of(task, key_of(task, args, kwargs, None)[0])
+    job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run=uuid(), holder=holder_here(task))
-    found = place.look()
+    found = job_record.read()
     done, held = False, found
     if found is None or found.state != "running":
-        done, held = place.hold(found, job, task.lock_expire, -1, lambda _: None)
+        done, held = job_record.put_renewed(found, job, task.lock_expire, -1, lambda _: None)
     if not done or held is None:
         raise AssertionError(f"a job of task {task.name} with these arguments runs already")
     try:
         yield job.id
     finally:
-        place.drop(held)
+        job_record.drop(held)

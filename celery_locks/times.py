@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .job import Job
 
-SAME: Final = 1.0
+TOLERANCE: Final = 1.0
 """Seconds by which two moments may differ and count as one: the clocks of two submitters do, and so do two clicks."""
 
 
@@ -29,11 +29,11 @@ class Times(NamedTuple):
     due: float = 0.0
     until: float = 0.0
 
-    def patience(self, task: TaskOptions) -> float:
+    def message_ttl(self, task: TaskOptions) -> float:
         """Seconds until a message that nobody has run is given up."""
         now = clock.wall() if self.due or self.until else 0.0
-        patience = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
-        return max(1.0, min(patience, self.until - now) if self.until else patience)
+        ttl = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
+        return max(1.0, min(ttl, self.until - now) if self.until else ttl)
 
     def options(self) -> dict[str, Any]:
         """Those of ``apply_async`` that say so."""
@@ -45,10 +45,10 @@ def times_of(task: TaskOptions, options: Mapping[str, Any]) -> Times:
     """What the options of ``apply_async`` ask for."""
     due = options.get("countdown") or options.get("eta")
     until = options.get("expires", task.expires)
-    return Times(_moment(due), 0.0 if until is None else max(_moment(until), 1.0))
+    return Times(_timestamp(due), 0.0 if until is None else max(_timestamp(until), 1.0))
 
 
-def _moment(option: Any) -> float:
+def _timestamp(option: Any) -> float:
     """Of a number of seconds, a datetime or its text; 0 if it is none."""
     if isinstance(option, str):
         option = datetime.fromisoformat(option)
@@ -57,11 +57,11 @@ def _moment(option: Any) -> float:
     return 0.0 if option is None else clock.wall() + float(option)
 
 
-def better(job: Job, asked: Times) -> Times | None:
+def widened(job: Job, asked: Times) -> Times | None:
     """What the message of a queued job must be, so that a submission that asks for more gets it: the earlier beginning, but
     not that of a retry, and the later end. None: the message that is queued will do."""
-    sooner = not job.retries and job.due - max(asked.due, clock.wall()) > SAME
-    longer = bool(job.until) and (not asked.until or asked.until - job.until > SAME)
+    sooner = not job.retries and job.due - max(asked.due, clock.wall()) > TOLERANCE
+    longer = bool(job.until) and (not asked.until or asked.until - job.until > TOLERANCE)
     if not (sooner or longer):
         return None
     until = max(job.until, asked.until) if job.until and asked.until else 0.0

@@ -15,16 +15,16 @@ from . import signals
 from .decisions import Verdict, at_start
 from .header import Header, Message, header_in
 from .job import WAITING, Job
-from .job_record import place_of, run_place_of
+from .job_record import record_of, run_record_of
 from .keys import key_of
-from .on_conflict import LONGEST_PAUSE, Delivery
-from .run_lock import OnLost, RunHold
-from .task_settings import NO_RESULT, has_results, holder_here, longest, spot, state_of
+from .on_conflict import MAX_PAUSE, Delivery
+from .run_lock import LossCallback, RunHold
+from .task_settings import RESULT_DEADLINE, has_results, holder_here, max_hold_of, process_digest, result_state
 
 if TYPE_CHECKING:
     from .options import TaskOptions
 
-PREDECESSOR: Final = 5.0
+PREDECESSOR_WAIT: Final = 5.0
 """Seconds that a retry waits for the run before it, which is in its last lines."""
 
 
@@ -38,7 +38,7 @@ class DeliveredTask(Delivery):
         header = known or Header(key_of(task, args, kwargs, None)[0], id)
         redelivered = bool((request.delivery_info or {}).get("redelivered"))
         message = Message(id, request.retries or 0, redelivered, known)
-        super().__init__(task, message, header, run_place_of(task, header.key))
+        super().__init__(task, message, header, run_record_of(task, header.key))
         self.result: Any = None
 
     def begin(self) -> RunHold | None:
@@ -47,49 +47,49 @@ class DeliveredTask(Delivery):
             try:
                 return self._begin()
             except LockBackendError as failure:
-                self._store_is_down(failure)
+                self._redeliver_after_failure(failure)
 
     def _begin(self) -> RunHold | None:
         if self.task.unique_until == "start":
-            self._unless_replaced()
+            self._check_replaced()
         job: Job | None = None  # the first try to take the key tells
-        until = clock.now() + PREDECESSOR
+        until = clock.now() + PREDECESSOR_WAIT
         while not self.header.follows:
             found = at_start(job, self.message)
             if job is not None and found is Verdict.UNSTORED:
-                found = self._unless_stored(job)
-            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self._may_take(job)):
+                found = self._check_stored(job)
+            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self._may_take_result(job)):
                 held, job = self._take(job)
                 if held is not None:
                     return held
             elif found in (Verdict.FOLLOWING, Verdict.SENDING) and clock.now() < until:
-                job = self.place.change(job, max(0.0, until - clock.now()))
+                job = self.job_record.wait_for_change(job, max(0.0, until - clock.now()))
             else:
-                job = self._instead(found, job)
+                job = self._handle(found, job)
         return None
 
-    def _unless_stored(self, job: Job) -> Verdict:
+    def _check_stored(self, job: Job) -> Verdict:
         """Of a copy of a job that is done: its result may come yet, or its process died before it stored that."""
-        state = state_of(self.task, self.message.id)
+        state = result_state(self.task, self.message.id)
         if state in READY_STATES:
             return Verdict.ENDED
-        return Verdict.RUN if state and job.age > NO_RESULT else Verdict.UNSTORED
+        return Verdict.RUN if state and job.age > RESULT_DEADLINE else Verdict.UNSTORED
 
-    def _instead(self, found: Verdict, job: Job) -> Job | None:
+    def _handle(self, found: Verdict, job: Job) -> Job | None:
         """What is done instead of a run; most of it raises ``Ignore``."""
         if found is Verdict.CONFLICT:
             return self._conflict(job)
         if found is Verdict.OVERTAKEN and self._has_result():
             self._ignore(Verdict.ENDED.value)  # it was run then, and this is a late copy
-        late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._counted_on()
+        late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._is_awaited()
         follows = self.task.lock_canvas == "follow" if late else self._was_done(found)
-        if self._answered_by(found, job) or (follows and self._can_follow()):
+        if self._is_answer(found, job) or (follows and self._can_follow()):
             self.header = replace(self.header, follows=job.id)
         elif late and self.task.lock_canvas != "fail":  # it has a run of its own, after the others
             self.header = replace(self.header, reserved=0, retry_on_conflict=True)
             self.message = replace(self.message, header=self.header)
         else:
-            self._not_run(found, job)
+            self._end_without_run(found, job)
         return job
 
     def _was_done(self, found: Verdict) -> bool:
@@ -97,57 +97,61 @@ class DeliveredTask(Delivery):
         return found is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
 
     def _has_result(self) -> bool:
-        return has_results(self.task) and state_of(self.task, self.message.id) in READY_STATES
+        return has_results(self.task) and result_state(self.task, self.message.id) in READY_STATES
 
-    def _not_run(self, found: Verdict, job: Job) -> NoReturn:
+    def _end_without_run(self, found: Verdict, job: Job) -> NoReturn:
         if found is Verdict.UNSTORED:
             self.header = replace(self.header, is_copy=True)
-            self._again(self._backoff(), "its result isn't known to be stored")
+            self._redeliver(self._backoff(), "its result isn't known to be stored")
         if found in (Verdict.REDELIVER, Verdict.FOLLOWING, Verdict.SENDING):
             copy = found is Verdict.REDELIVER and job.id == self.message.id
             self.header = replace(self.header, is_copy=copy or self.header.is_copy)
-            self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, found.value.partition(":")[0])
+            self._redeliver(min(job.known.lease_left, MAX_PAUSE) + 0.2, found.value.partition(":")[0])
         if found is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
         if found is Verdict.OVERTAKEN:
             self._revoke("a later submission of the same job was run")
         self._ignore(found.value if found is Verdict.STALE else f"it was run to its end before, as {job.id}")
 
-    def _answered_by(self, found: Verdict, job: Job) -> bool:
+    def _is_answer(self, found: Verdict, job: Job) -> bool:
         """Whether this job's result is the one to take."""
         stands = found is Verdict.ANSWERED or (found is Verdict.REDELIVER and job.merged_id == self.message.id)
-        return stands and self._may_take(job) and self._can_follow()
+        return stands and self._may_take_result(job) and self._can_follow()
 
-    def _may_take(self, job: Job) -> bool:
+    def _may_take_result(self, job: Job) -> bool:
         """A job that was to replace others has a run of its own: its arguments are the newest."""
-        return self.answerable and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
+        return self.may_follow and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
 
-    def _unless_replaced(self) -> None:
+    def _check_replaced(self) -> None:
         """The record of what is queued is another one: is this message in it no more?"""
-        job = place_of(self.task, self.header.key).look()
+        job = record_of(self.task, self.header.key).read()
         found = at_start(job, self.message)
         if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
-            self._instead(found, job)
+            self._handle(found, job)
 
-    def _counted_on(self) -> bool:
+    def _is_awaited(self) -> bool:
         """Somebody waits for this very task: it may be replaced, but not be without a result."""
         about = self.task.request
         return bool(about.chord or about.group or about.chain or about.callbacks or about.errbacks)
 
-    def _twin(self, over: Job | None) -> str:
+    def _twin(self, previous: Job | None) -> str:
         """The message for which this run stands too, if each isn't to have a run of its own."""
         task = self.task
-        if over is None:
+        if previous is None:
             return ""
-        if over.id == self.message.id:
-            return over.merged_id
+        if previous.id == self.message.id:
+            return previous.merged_id
         each = task.lock_on_duplicate == "queue" or task.unique_until == "start"
-        return over.id if over.state in WAITING and not each else ""
+        return previous.id if previous.state in WAITING and not each else ""
 
-    def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
+    def _take(self, previous: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
-        twin = self._twin(over)
-        stands_for = over if over is not None and (twin or self.message.id in (over.id, over.merged_id)) else None
+        twin = self._twin(previous)
+        stands_for = (
+            previous
+            if previous is not None and (twin or self.message.id in (previous.id, previous.merged_id))
+            else None
+        )
         job = Job(
             "running",
             self.message.id,
@@ -156,18 +160,20 @@ class DeliveredTask(Delivery):
             reserved=header.reserved if stands_for is None else max(header.reserved, stands_for.reservation),
             first=0 if stands_for is None or (twin and not stands_for.sent) else stands_for.first,
             merged_id=twin,
-            last_success=0 if over is None else over.last_success,
-            awaited=self._counted_on(),
-            until=0.0 if over is None or over.id != self.message.id else over.until,
-            late_until=0.0 if over is None else max(over.late_until, over.due),
+            last_success=0 if previous is None else previous.last_success,
+            awaited=self._is_awaited(),
+            until=0.0 if previous is None or previous.id != self.message.id else previous.until,
+            late_until=0.0 if previous is None else max(previous.late_until, previous.due),
             fingerprint=header.fingerprint,
-            process=spot(),
+            process=process_digest(),
             holder=holder_here(task),
         )
-        held = RunHold(task, header, job, self.place)
+        held = RunHold(task, header, job, self.job_record)
         try:
             # what is renewed is renewed as long as it is reachable, and so must not be kept by its own callback
-            done, now = self.place.hold(over, job, task.lock_expire, longest(task), OnLost(ref(held)))
+            done, now = self.job_record.put_renewed(
+                previous, job, task.lock_expire, max_hold_of(task), LossCallback(ref(held))
+            )
             if not done or now is None:
                 return None, now
             held.job = now
@@ -176,17 +182,17 @@ class DeliveredTask(Delivery):
         except BaseException:
             held.abandon()
             raise
-        signals.tell(signals.lock_acquired, task, "it has its key", task_id=job.id, fence=held.fence)
+        signals.send(signals.lock_acquired, task, "it has its key", task_id=job.id, fence=held.fence)
         return held, now
 
     def _leave_queue(self) -> None:
         """The job starts: from now on a submission is another job."""
-        queue = place_of(self.task, self.header.key)
-        job = queue.look()
+        queue = record_of(self.task, self.header.key)
+        job = queue.read()
         while job is not None and job.id == self.message.id and not queue.drop(job):
-            job = queue.look()  # its submission was being confirmed
+            job = queue.read()  # its submission was being confirmed
 
-    def answered(self) -> bool:
+    def take_result(self) -> bool:
         """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be
         one, this message comes again later; False if there won't be."""
         task, leader = self.task, self.header.follows
@@ -200,32 +206,32 @@ class DeliveredTask(Delivery):
             self.result = meta["result"]
             return True
         try:
-            job = self._with_leader()
+            job = self._leader_job()
         except LockBackendError as failure:
-            self._store_is_down(failure)
+            self._redeliver_after_failure(failure)
         if revoked:
             if job is None or job.id in (leader, self.message.id):
-                return self._unanswered()  # it wasn't revoked itself, and may have asked for more time
+                return self._stop_following()  # it wasn't revoked itself, and may have asked for more time
             self.header = replace(self.header, follows=job.id)  # which has replaced it
-            return self.answered()
+            return self.take_result()
         goes_on = job is not None and (
             leader in (job.id, job.merged_id) or (job.run and job.run == self.header.submitted_by)
         )
-        if job is not None and goes_on and not (job.state == "done" and job.age > NO_RESULT):
-            self._again(self._backoff(), f"it follows {leader}")
-        return self._unanswered()
+        if job is not None and goes_on and not (job.state == "done" and job.age > RESULT_DEADLINE):
+            self._redeliver(self._backoff(), f"it follows {leader}")
+        return self._stop_following()
 
-    def _unanswered(self) -> bool:
+    def _stop_following(self) -> bool:
         """There won't be a result to take: it has a run of its own."""
-        self.answerable = False
+        self.may_follow = False
         self.header = replace(self.header, follows="", retry_on_conflict=True)
         return False
 
-    def _with_leader(self) -> Job | None:
+    def _leader_job(self) -> Job | None:
         """The job that this one follows, or what there is instead. A job leaves the queue's record when it runs already."""
         leader = self.header.follows
-        job = place_of(self.task, self.header.key).look()
+        job = record_of(self.task, self.header.key).read()
         if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.merged_id)):
-            run = self.place.look()
+            run = self.job_record.read()
             return run if run is not None and leader in (run.id, run.merged_id) else job
         return job

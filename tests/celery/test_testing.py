@@ -69,15 +69,15 @@ def test_conflict_under_each_lock_on_conflict(app: Celery) -> None:
     """[C39] A job that waits for the end of a long run isn't lost, unless its retries are bounded: eagerly, what would come
     again is ignored."""
     skipped = []
-    lazy, stern = declare(app), declare(app, lock_on_conflict="raise")
+    lazy, strict = declare(app), declare(app, lock_on_conflict="raise")
     patient = declare(app, lock_on_conflict="wait", lock_wait=0.05)
     signals.lock_skipped.connect(
         lambda sender, holder, **_: skipped.append((sender, holder.pid)), weak=False, sender=lazy
     )
     with locked_eager(app):
-        with running(lazy), running(stern), running(patient) as holder:
+        with running(lazy), running(strict), running(patient) as holder:
             assert lazy.delay().state == "IGNORED"
-            for task, waited in (stern, 0.0), (patient, 0.05):
+            for task, waited in (strict, 0.0), (patient, 0.05):
                 error = task.delay().result
                 assert isinstance(error, LockNotAcquired)
                 assert error.waited >= waited
@@ -101,14 +101,14 @@ def test_conflict_under_each_lock_on_conflict(app: Celery) -> None:
 def test_wait_lasts_as_long_as_lock_min_hold_and_no_longer(app: Celery) -> None:
     """[C34] A job that is done is known for longer than its minimum hold."""
     patient = declare(app, lock_on_conflict="wait", lock_wait=30, lock_min_hold=0.3)
-    stern = declare(app, lock_on_conflict="raise", lock_min_hold=20)
+    strict = declare(app, lock_on_conflict="raise", lock_min_hold=20)
     with locked_eager(app):
         patient.delay()
         begin = time.monotonic()
         assert patient.delay().state == "SUCCESS"
         assert time.monotonic() - begin < 10
-        stern.delay()
-        error = stern.delay().result
+        strict.delay()
+        error = strict.delay().result
         assert isinstance(error, LockNotAcquired)
         assert 10 < error.retry_after <= 20
 

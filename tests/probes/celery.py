@@ -9,7 +9,7 @@ from django.core.cache import caches
 from celery_locks.beat import claim as claim_tick
 from celery_locks.beat import current as current_tick
 from celery_locks.job import Job
-from celery_locks.job_record import run_place_of
+from celery_locks.job_record import run_record_of
 from celery_locks.keys import key_of
 from celery_locks.schedule import INTERVAL_SHARE
 from django_redis_locks.cache.loading.coordinator import lease_of
@@ -19,19 +19,19 @@ __all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick"]
 
 def running_job(task: Any, *args: Any) -> Job | None:
     """The record of the run that has the key of this call."""
-    return run_place_of(task, key_of(task, args, {}, None)[0]).look()
+    return run_record_of(task, key_of(task, args, {}, None)[0]).read()
 
 
 def drop_record(task: Any) -> None:
     """Delete the record of the current run, as another process does when the lease has ended."""
-    place = task.request.get("lock_run").place
-    place.ref.drop(place.ref.get())
+    job_record = task.request.get("lock_run").job_record
+    job_record.ref.drop(job_record.ref.get())
 
 
 def pass_key_on(task: Any) -> None:
     """Delete the record of the current run, and write that of a run of another job under its key."""
     drop_record(task)
-    done, _ = task.request.get("lock_run").place.put(None, Job("running", "another", run="another"), 60)
+    done, _ = task.request.get("lock_run").job_record.put(None, Job("running", "another", run="another"), 60)
     assert done
 
 
@@ -43,10 +43,10 @@ def lease_left(task: Any, *args: Any) -> float:
 
 def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
     """Let that lease end earlier, unless it is renewed before."""
-    place = run_place_of(task, key_of(task, args, {}, None)[0])
-    job = place.look()
+    job_record = run_record_of(task, key_of(task, args, {}, None)[0])
+    job = job_record.read()
     if job is not None:
-        place.ref.touch(job.known, seconds, shorten=True)
+        job_record.ref.touch(job.known, seconds, shorten=True)
 
 
 def load_lease_left(key: str) -> int:

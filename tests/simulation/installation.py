@@ -12,8 +12,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat
-from celery_locks import job_record as place
+from celery_locks import beat, job_record
 from celery_locks import submit as submission
 from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
@@ -165,7 +164,7 @@ def installed() -> Iterator[Installation]:
         (tokens._tokens, "_source", tokens._tokens._source),
         (queues, "random", queues.random),
         (wait_queue, "mint_number", wait_queue.mint_number),
-        (place, "locks", installation),
+        (job_record, "locks", installation),
         (terms, "locks", installation),
         (beat, "current", lambda name: None),
         (start, "uuid", installation.uuid),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from celery_locks.job import Job, read
+from celery_locks.job import Job, parse_job
 from django_redis_locks import Record
 from tests.simulation.job_scenes import SCENES
 
@@ -111,7 +111,7 @@ class JobRules:
         for key in list(store.records):
             found = store.find(key)
             if found is not None and found.kind == "record":
-                job = read(Record(found.fence, json.loads(found.holder), found.left() / 1000))
+                job = parse_job(Record(found.fence, json.loads(found.holder), found.left() / 1000))
                 if job is not None:
                     yield key, job
 

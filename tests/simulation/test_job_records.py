@@ -26,8 +26,8 @@ class History:
     def write(self, job: Job, lease: float = LEASE, key: str = "") -> None:
         """Have a record there from the beginning."""
         process = self.world.web[0]
-        place = JobRecord(process.locks.record(self.world.key + key, name="t"))
-        process.thread("writer", partial(place.put, None, job, lease))
+        job_record = JobRecord(process.locks.record(self.world.key + key, name="t"))
+        process.thread("writer", partial(job_record.put, None, job, lease))
         self.world.scheduler.run_until(self.world.is_quiet, 1000.0)
 
     def receive(self, id: str, reserved: int, *, counted: bool = False) -> Job:

@@ -255,7 +255,7 @@ def test_broker_that_is_down_is_not_waited_for_and_left_alone_for_a_while(
     assert called == [(2031, "M")]
     assert "can't be handed over, and is done here" in caplog.text
     with ManualClock() as clock:
-        for seconds, says in ((0, "refused"), (0, "a moment ago"), (loads.RESPITE + 1, "refused")):
+        for seconds, says in ((0, "refused"), (0, "a moment ago"), (loads.RETRY_AFTER + 1, "refused")):
             clock.advance(seconds)
             with pytest.raises(OperationalError, match=says):
                 loads.submit(Job(f"{__name__}:report", (3,), request=SimpleNamespace(user_key=report.key(3))))

@@ -13,7 +13,7 @@ from celery import Celery
 from django.core.checks import run_checks
 
 from celery_locks import IdempotentTask, SingletonTask
-from celery_locks.checks import doubts
+from celery_locks.checks import task_warnings
 from django_redis_locks.cache import cached
 
 WARNINGS: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ def test_each_doubtful_option_has_its_documented_warning() -> None:
         declare(app, "doubtful", **options)
         declare(app, "fine")
         app.conf.beat_schedule = {name: {"task": name, "schedule": 60.0} for name in ("doubtful", "fine", "another")}
-        (found,) = doubts(app)
+        (found,) = task_warnings(app)
         assert found.id == id
         assert "doubtful" in found.message
     page = Path("docs/reference/checks.md").read_text()
@@ -59,10 +59,10 @@ def test_limits_within_the_brokers_timeout_give_no_warning() -> None:
     app.conf.broker_transport_options = {"visibility_timeout": 5000}
     declare(app, "a", acks_late=True, time_limit=4000)
     declare(app, "b", IdempotentTask, idempotency_ttl=3600)
-    assert list(doubts(app)) == []
+    assert list(task_warnings(app)) == []
     app.conf.broker_url = "amqp://"
     declare(app, "c", acks_late=True, time_limit=400_000)
-    assert list(doubts(app)) == []
+    assert list(task_warnings(app)) == []
 
 
 def test_djangos_checks_report_the_current_app() -> None:
@@ -80,11 +80,11 @@ def test_djangos_checks_report_the_current_app() -> None:
 
 def test_refresh_by_celery_without_a_broker_is_W006() -> None:
     app = new_app(broker=None)
-    (found,) = doubts(app)
+    (found,) = task_warnings(app)
     assert found.id == "celery_locks.W006"
     assert 'has refresh="celery"' in found.message
     app.conf.broker_url = "memory://"
-    assert [*doubts(app)] == []
+    assert [*task_warnings(app)] == []
 
 
 def test_refresh_by_celery_without_the_load_task_is_W048(project_app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +105,8 @@ def test_refresh_by_celery_without_the_load_task_is_W048(project_app: Celery, mo
 
 def test_project_without_cached_functions_does_not_import_the_cache() -> None:
     program = (
-        "import sys\nfrom celery import Celery\nfrom celery_locks.checks import doubts\n"
-        "app = Celery('plain')\nassert not list(doubts(app))\nassert 'celery_locks.load' in app.tasks\n"
+        "import sys\nfrom celery import Celery\nfrom celery_locks.checks import task_warnings\n"
+        "app = Celery('plain')\nassert not list(task_warnings(app))\nassert 'celery_locks.load' in app.tasks\n"
         "assert 'django_redis_locks.cache' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -9,7 +9,7 @@ import pytest
 import celery_locks
 from celery_locks import DuplicateTask, IdempotencyKeyReused
 from celery_locks.header import HEADER, Header, header_in
-from celery_locks.job import Job, read
+from celery_locks.job import Job, parse_job
 from django_redis_locks import LockKeyError, Record
 
 FULL = Job(
@@ -38,28 +38,28 @@ FULL = Job(
 @pytest.mark.parametrize("job", [FULL, Job("reserved", "id")])
 def test_job_written_and_read_is_unchanged(job: Job) -> None:
     record = Record(7, job.fields(), 10.0)
-    assert read(record) == Job(**{**{name: getattr(job, name) for name in Job.__slots__}, "record": record})
+    assert parse_job(record) == Job(**{**{name: getattr(job, name) for name in Job.__slots__}, "record": record})
 
 
 def test_fields_with_defaults_are_left_out() -> None:
     assert Job("queued", "id").fields() == {"v": 1, "state": "queued", "id": "id"}
-    assert read(None) is None
+    assert parse_job(None) is None
 
 
 def test_read_of_another_version_raises_LockKeyError() -> None:
     """[C46] Such a record is neither overwritten nor taken for free."""
     for fields in ({}, {"v": 2, "state": "queued", "id": "id"}, {"v": 1, "state": "queued"}):
         with pytest.raises(LockKeyError, match="same version everywhere"):
-            read(Record(7, fields, 10.0))
+            parse_job(Record(7, fields, 10.0))
 
 
 def test_holder_of_a_running_job_is_read_and_of_a_queued_one_is_None() -> None:
-    running = read(Record(1_700_000_000_000_000, Job("running", "id", holder=("h", 1, "t", "n")).fields(), 10.0))
+    running = parse_job(Record(1_700_000_000_000_000, Job("running", "id", holder=("h", 1, "t", "n")).fields(), 10.0))
     assert running is not None
     assert running.who is not None
     assert (running.who.host, running.who.pid, running.who.fence) == ("h", 1, 1_700_000_000_000_000)
     assert running.who.since == 1_700_000_000
-    queued = read(Record(7, Job("queued", "id").fields(), 10.0))
+    queued = parse_job(Record(7, Job("queued", "id").fields(), 10.0))
     assert queued is not None
     assert queued.who is None
 

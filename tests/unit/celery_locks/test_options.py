@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 
 from celery_locks import IdempotentTask, SingletonTask
-from celery_locks.task_settings import longest
+from celery_locks.task_settings import max_hold_of
 
 
 def body() -> None: ...
@@ -106,4 +106,4 @@ def test_longest_hold_is_the_time_limit_and_some_seconds_unless_lock_max_hold_is
     ]:
         task = bind(name="good", **options)
         task.push_request(timelimit=(limit, None))
-        assert longest(task) == expected
+        assert max_hold_of(task) == expected

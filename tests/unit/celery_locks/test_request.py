@@ -11,8 +11,8 @@ from celery import Celery
 from celery_locks import SingletonTask, request
 from celery_locks.header import HEADER
 from celery_locks.job import Job
-from celery_locks.job_record import run_place_of
-from celery_locks.task_settings import spot
+from celery_locks.job_record import run_record_of
+from celery_locks.task_settings import process_digest
 from tests.waiting import eventually
 
 LEASE = 600.0
@@ -26,8 +26,8 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     settings.REDIS_LOCKS = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}}
     app = Celery("limits", broker="memory://", set_as_current=False)
     task = app.task(body, name="limited", base=SingletonTask, lazy=False, shared=False)
-    place = run_place_of(task, "limited")
-    _, job = place.put(None, Job("running", "me", process=spot()), LEASE)
+    job_record = run_record_of(task, "limited")
+    _, job = job_record.put(None, Job("running", "me", process=process_digest()), LEASE)
     assert job is not None
     headers = {HEADER: {"v": 1, "key": "limited", "id": "me", "reserved": 0}}
     over: Any = SimpleNamespace(
@@ -35,11 +35,11 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     )
 
     def left() -> float:
-        now = place.look()
+        now = job_record.read()
         assert now is not None
         return now.known.lease_left
 
-    request.leave_to_die(over)
-    assert left() <= request.GRACE
-    place.ref.touch(job.known, LEASE)
-    eventually(lambda: left() <= request.GRACE)
+    request.expire_lease_soon(over)
+    assert left() <= request.DEATH_GRACE
+    job_record.ref.touch(job.known, LEASE)
+    eventually(lambda: left() <= request.DEATH_GRACE)

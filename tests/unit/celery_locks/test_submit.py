@@ -25,7 +25,7 @@ from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, Si
 from celery_locks import task_settings as terms
 from celery_locks.header import HEADER, Header
 from celery_locks.job import Job
-from celery_locks.job_record import JobRecord, place_of
+from celery_locks.job_record import JobRecord, record_of
 from celery_locks.keys import key_of
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.testing import ManualClock
@@ -68,12 +68,12 @@ class Sent:
     def ids_of(self, task: Any) -> list[str]:
         return [message["id"] for message in self.messages if message["task"] == task.name]
 
-    def place(self, task: Any) -> JobRecord:
+    def job_record(self, task: Any) -> JobRecord:
         """Of the record of the job with the argument 1."""
-        return place_of(task, key_of(task, (1,), {}, None)[0])
+        return record_of(task, key_of(task, (1,), {}, None)[0])
 
     def job(self, task: Any) -> Job:
-        job = self.place(task).look()
+        job = self.job_record(task).read()
         assert job is not None
         return job
 
@@ -173,7 +173,7 @@ def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
 def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
     """The last one that replaces counts. A job that runs isn't replaced."""
     caplog.set_level("INFO", "celery_locks")
-    usual, stern, patient, replacing = [
+    usual, strict, patient, replacing = [
         sent.task(lock_on_duplicate=how) for how in ("existing", "raise", "queue", "replace")
     ]
     first, second = usual.delay(1), usual.delay(x=1)
@@ -181,10 +181,10 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
     assert counters()[usual.name, "duplicate_suppressed"] == 1
     assert f"a duplicate: {first.id} is queued for " in caplog.text
 
-    first = stern.delay()
+    first = strict.delay()
     with pytest.raises(DuplicateTask, match="is queued already") as caught:
-        stern.delay()
-    assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", stern.name)
+        strict.delay()
+    assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", strict.name)
     assert "job:" not in str(caught.value)
 
     assert len({patient.delay().id for _ in range(3)}) == 3 == len(sent.ids_of(patient))
@@ -194,7 +194,7 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
     job = sent.job(replacing)
     reserved = [header["reserved"] for header in sent.headers[-3:]]
     assert (job.id, job.first, job.reserved) == (results[2].id, reserved[0], reserved[2])
-    sent.place(replacing).put(job, job.in_state("running", run="r"), 30)  # as a worker does at its start
+    sent.job_record(replacing).put(job, job.in_state("running", run="r"), 30)  # as a worker does at its start
     assert replacing.delay(1).id == results[2].id
 
 
@@ -204,7 +204,7 @@ def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> No
     task = sent.task(unique_until="start")
     first = task.delay(1)
     assert task.delay(1).id == first.id
-    sent.place(task).drop(sent.job(task))  # as a worker does at its start
+    sent.job_record(task).drop(sent.job(task))  # as a worker does at its start
     second = task.delay(1)
     assert task.delay(1).id == second.id
     task.backend.mark_as_revoked(second.id, "by hand")
@@ -300,7 +300,7 @@ def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, mon
             assert task.delay(1).id == first.id
         return "PENDING"
 
-    monkeypatch.setattr(terms, "_unanswered", {})
+    monkeypatch.setattr(terms, "_unanswered_since", {})
     monkeypatch.setattr(task.backend, "get_state", get_state)
     with ManualClock() as clock:
         for took, after, times in ((5.0, 0, 1), (5.0, 28, 1), (0.9, 2, 2), (0.9, 0, 3)):
@@ -314,7 +314,7 @@ def test_job_that_is_done_answers_without_a_result_for_a_minute_only(sent: Sent)
     task = sent.task(idempotency_ttl=900)
     for age, spot, answers in ((30, "p", True), (90, "p", False), (90, "", True)):
         done = Job("done", f"{age}{spot}", process=spot, retention=900, ttl=900, outcome="success", last_success=7)
-        sent.place(task).put(sent.place(task).look(), done, 900 - age)
+        sent.job_record(task).put(sent.job_record(task).read(), done, 900 - age)
         assert task.delay(1).deduplicated is answers, (age, spot)
         assert sent.job(task).last_success == 7
 
@@ -345,10 +345,10 @@ def test_duplicate_in_a_canvas_follows_runs_or_raises_as_lock_canvas_says(sent: 
     assert forgetful.apply_async((1,), link=forgetful.si(3)).id != first.id
     assert sent.headers[-1].get("line") is True
     assert "follow" not in sent.headers[-1]
-    stern = sent.task(lock_canvas="fail")
-    stern.delay(1)
+    strict = sent.task(lock_canvas="fail")
+    strict.delay(1)
     with pytest.raises(DuplicateTask):
-        chord([stern.s(1), stern.s(1)], stern.si(9)).apply_async()
+        chord([strict.s(1), strict.s(1)], strict.si(9)).apply_async()
 
 
 # Without a lock
@@ -405,7 +405,7 @@ def test_message_that_cannot_be_encoded_leaves_the_record_as_it_was(sent: Sent, 
     first = task.delay(1) if replaces else None
     with pytest.raises(EncodeError):
         task.delay(object())
-    job = sent.place(task).look()
+    job = sent.job_record(task).read()
     assert (job and (job.state, job.id)) == (first and ("queued", first.id))
     assert not task.delay(1).deduplicated
 
@@ -442,7 +442,7 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
     repair()
     result = task.apply_async((1,), countdown=5)
     assert (run.successor.id, run.successor.retries) == (result.id, 0)
-    assert run.successor.times.patience(task) == pytest.approx(86_405, abs=1)
+    assert run.successor.times.message_ttl(task) == pytest.approx(86_405, abs=1)
 
 
 @pytest.mark.parametrize("base", [SingletonTask, IdempotentTask])
