@@ -1,4 +1,4 @@
-"""Loads that nobody waits for: in threads of ours, or in tasks that outlive whoever began them."""
+"""Background loads: in threads of a pool, or in tasks that outlive the caller."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 THREADS: Final = 4
 
 MAX_WAITING: Final = 64
-"""So many loads may wait for a thread; whoever comes then does it himself."""
+"""The number of loads that may wait for a thread; further ones run in the caller."""
 
 
 class _Pool:
-    """Begins with its first job; a fork's child has its own."""
+    """A thread pool that starts with its first job; the child of a fork starts its own."""
 
     def __init__(self) -> None:
         self.reset()
@@ -60,23 +60,28 @@ _pool = _Pool()
 forks.in_child(_pool.reset)
 
 _tasks: set[asyncio.Task[Any]] = set()
-"""A loop keeps no task alive."""
+"""References to running tasks, since a loop keeps none."""
 
 
 def in_thread(job: Callable[[], object]) -> bool:
-    """Run a job in a thread of ours, in the caller's context: his language, time zone and tenant. If too many wait already
-    he does it himself; False if he can't, because his thread runs a loop."""
+    """Run a job in a thread of the pool, with the caller's context variables, language and time zone.
+
+    If too many jobs are waiting, the caller runs it.
+
+    Returns:
+        False, without running the job, if the pool is full and the caller runs an event loop.
+    """
     context = contextvars.copy_context()
     locale = _caller_locale()
 
     def work() -> None:
         try:
             _close_connections()
-        except Exception:  # noqa: BLE001 - the job tells those who wait for it what is wrong
+        except Exception:  # noqa: BLE001 - the job itself raises in the callers that wait
             metrics.log.exception("Connections of a database couldn't be closed")
         try:
             context.run(_with_locale, job, locale)
-        except Exception:  # noqa: BLE001 - nobody waits for it
+        except Exception:  # noqa: BLE001 - no caller waits for it
             metrics.log.exception("A load in the background failed")
         finally:
             _close_connections()
@@ -90,21 +95,21 @@ def in_thread(job: Callable[[], object]) -> bool:
 
 
 def _caller_locale() -> tuple[str | None, Any]:
-    """His language and time zone: what Django keeps of them in a context counts for one thread only."""
+    """Return the language and time zone of the caller: Django keeps part of them per thread, not per context."""
     if not settings.configured:
         return None, None
     return translation.get_language(), timezone.get_current_timezone()
 
 
 def _with_locale(job: Callable[[], object], locale: tuple[str | None, Any]) -> None:
-    """The job is done in any case: others wait for it."""
+    """Run a job with a language and time zone; if they can't be activated, without: callers wait for the job."""
     language, zone = locale
     with ExitStack() as stack:
         try:
             if zone is not None:
                 stack.enter_context(translation.override(language))
                 stack.enter_context(timezone.override(zone))
-        except Exception:  # noqa: BLE001 - of a catalogue, or of apps that aren't loaded yet
+        except Exception:  # noqa: BLE001 - whatever translations or unloaded apps raise
             metrics.log.exception("A load in the background hasn't its caller's language or time zone")
         job()
 

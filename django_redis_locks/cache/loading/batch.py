@@ -1,7 +1,7 @@
-"""Many values at once: one question for all, one call of the loader for those that nobody else loads.
+"""Batch loads: one read for all keys, and one call of the loader for those that no other caller is loading.
 
-No claim waits while others are held, so callers who ask in different orders can't wait for each other. What somebody else
-loads is looked at again when one's own is done.
+No claim waits while others are held, so callers with different orders of keys can't deadlock. Values that another caller is
+loading are read again after this caller's own load.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def get_values(
     loader: Callable[..., Any],
     options: CheckedOptions,
 ) -> Program[dict[str, LoadResult[Any]]]:
-    """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
+    """Return the values of all keys, in their order. The loader takes the list of keys to load, and returns a mapping."""
     requests = {key: LoadRequest(coordinator, key, version, _loader_of_one(loader, key), options) for key in keys}
     if not requests:
         return {}
@@ -79,7 +79,7 @@ def get_values(
 
 
 def _join_all(wanted: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
-    """Those that this caller loads, if no other one has claimed them."""
+    """Return the entries that this caller loads: those that no other caller of this process is loading."""
     if wanted and (yield from commits.never_leaves_transactions(wanted[0].request)):
         return [entry.without_claim() for entry in wanted if entry.before.value is MISSING]
     return [entry for entry in wanted if entry.join()]
@@ -104,7 +104,7 @@ def _needs_load(request: LoadRequest, now: CachedValue) -> bool:
 
 
 def _loader_of_one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
-    """A loader for one of them, which is what somebody else's failed load leaves to do."""
+    """Return a loader of one key, for a value whose load by another caller failed."""
     if iscoroutinefunction(loader):
 
         async def aload() -> Any:
@@ -140,7 +140,7 @@ def _read_all(
 
 
 class _BatchEntry:
-    """A value that is to be loaded by us, if nobody else is at it."""
+    """One key of a batch that this caller loads, unless another caller does."""
 
     def __init__(self, request: LoadRequest, before: CachedValue) -> None:
         self.request = request
@@ -152,7 +152,7 @@ class _BatchEntry:
         self.error: BaseException | None = None
 
     def join(self) -> bool:
-        """Begin a flight, unless there is one."""
+        """Start the load of this key; False if another caller of this process is loading it."""
         if self.request.nested_in(self.request.lock_id) is not None:
             return False
         inflight, leads = self.request.coordinator.single_flight.join(self.request.key)
@@ -160,13 +160,13 @@ class _BatchEntry:
         return leads
 
     def without_claim(self) -> _BatchEntry:
-        """Load it without a claim, in a flight that no other caller joins."""
+        """Load without a claim, and without followers."""
         self.inflight = InflightLoad()
         self.claims = False
         return self
 
     def finish(self, outcome: LoadOutcome) -> None:
-        assert self.inflight is not None  # noqa: S101 - it has boarded
+        assert self.inflight is not None  # noqa: S101 - the load was started
         self.request.coordinator.single_flight.finish(self.request.key, self.inflight, outcome)
         if outcome.error is not None:
             self.error = outcome.error
@@ -225,7 +225,7 @@ def _claim_and_load(
 def _resolve_claims(
     coordinator: CacheCoordinator, batch: list[_BatchEntry], claims: list[Claim | Exception | None]
 ) -> list[_BatchEntry]:
-    """Those that are ours to load; the others land."""
+    """Return the entries whose claim was granted, and finish the others."""
     owned = []
     for entry, claim in zip(batch, claims, strict=True):
         if isinstance(claim, Exception):
@@ -234,7 +234,7 @@ def _resolve_claims(
         cached = NOT_FOUND if claim is None else entry.request.decode(claim.value_left, claim.value)
         if claim is None or claim.verdict == CLAIMED:
             if claim is not None and coordinator.same_server:
-                entry.before = cached  # it may have been invalidated since we looked
+                entry.before = cached  # the value may have been invalidated since the read
             owned.append(entry)
             continue
         fresh = claim.verdict == FRESH and cached.value is not MISSING
@@ -243,7 +243,7 @@ def _resolve_claims(
 
 
 def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
-    """What may have been stored between our look and our claim."""
+    """Read again under the claims: return the entries that still have to be loaded, and finish those that were stored since."""
     if not owned:
         return owned
     as_of = clock.now()
@@ -264,7 +264,7 @@ def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[
 def _failed(
     coordinator: CacheCoordinator, owned: list[_BatchEntry], completions: list[LoadCompletion], error: Exception
 ) -> Program[None]:
-    """The loader raised: who has a stale value is served that."""
+    """The loader raised: finish entries that have a stale value with that, and the others with the error."""
     metrics.count(coordinator.alias, metrics.FAILURES)
     options = owned[0].request.options
     serves = [entry.before.value is not MISSING and options.stale_if_error for entry in owned]

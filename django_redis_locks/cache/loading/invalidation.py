@@ -1,4 +1,4 @@
-"""What else is done to a cache than to load into it: a load that runs meanwhile isn't stored."""
+"""Invalidation, and guards of writes to a cache: the value of a load that runs at the same time is not stored."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[WriteBlock]:
-    """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
-    store that is down prevents no write."""
+    """Guard a write of these keys, given as the cache stores them: running loads are void, and none begins before the block ends.
+    If the store is down, the write goes ahead."""
     claims = WriteBlock(coordinator, keys)
     run(claims.begin(), coordinator.performer)
     try:
@@ -36,7 +36,7 @@ def write_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[
 
 @asynccontextmanager
 async def awrite_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[WriteBlock]:
-    """As ``write_guard``."""
+    """``write_guard`` for coroutines."""
     claims = WriteBlock(coordinator, keys)
     await arun(claims.begin(), coordinator.performer)
     try:
@@ -47,7 +47,7 @@ async def awrite_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> As
 
 @contextmanager
 def clear_guard(coordinator: CacheCoordinator) -> Iterator[None]:
-    """Write, or clear, nobody knows which keys: all loads that run are void."""
+    """Guard a write or a clear of unknown keys: all running loads are void."""
     run(_void_all(coordinator), coordinator.performer)
     try:
         yield
@@ -57,7 +57,7 @@ def clear_guard(coordinator: CacheCoordinator) -> Iterator[None]:
 
 @asynccontextmanager
 async def aclear_guard(coordinator: CacheCoordinator) -> AsyncIterator[None]:
-    """As ``clear_guard``."""
+    """``clear_guard`` for coroutines."""
     await arun(_void_all(coordinator), coordinator.performer)
     try:
         yield
@@ -66,8 +66,14 @@ async def aclear_guard(coordinator: CacheCoordinator) -> AsyncIterator[None]:
 
 
 def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
-    """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
-    can't be done there now."""
+    """Write a value and make running loads void in one step, on a server that keeps values and leases.
+
+    Args:
+        keep: milliseconds for which the value is kept; -1: forever, 0: delete it.
+
+    Returns:
+        False if the server can't do that now.
+    """
     load, since = coordinator.load(key, ""), clock.now()
     coordinator.forget(key)
     commits.forget(load.lock_id)
@@ -77,13 +83,13 @@ def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -
         if failure.transient:
             coordinator.failed(failure)
         return False
-    coordinator.forget(key)  # who joined meanwhile may have looked before
+    coordinator.forget(key)  # callers that joined since may have read before
     coordinator.retries.replaced(key, since)
     return True
 
 
 class WriteBlock:
-    """The claim of one who writes."""
+    """Blocks the loads of some keys while their values are written."""
 
     def __init__(self, coordinator: CacheCoordinator, keys: Iterable[str]) -> None:
         self._coordinator = coordinator
@@ -94,7 +100,7 @@ class WriteBlock:
         self._since = clock.now()
 
     def wrote(self) -> None:
-        """All values were replaced, and don't depend on those before them."""
+        """Record that all values were replaced, whatever they were before: earlier failed invalidations need no repeat."""
         for key in self._keys if self._begun else ():
             self._coordinator.retries.replaced(key, self._since)
 
@@ -102,7 +108,7 @@ class WriteBlock:
         self._forget()
         for load in self._loads:
             commits.forget(load.lock_id)
-        if self._loads:  # also if the store didn't answer a moment ago: this write may reach what that one didn't
+        if self._loads:  # also if the store didn't answer a moment ago: it may be back
             forks.pid()
             self._token = mint_token()
             try:
@@ -119,7 +125,7 @@ class WriteBlock:
     def end(self) -> Program[None]:
         self._forget()
         if self._token and not self._begun:
-            yield self._cleanup()  # in the background: a store that was silent a moment ago isn't waited for once more
+            yield self._cleanup()  # in the background: a store that didn't answer isn't waited for twice
         elif self._token:
             ended = False
             try:
@@ -132,7 +138,7 @@ class WriteBlock:
                     yield self._cleanup()
 
     def _cleanup(self) -> Cleanup:
-        """What gives the loads back in the background."""
+        """Return the effect that unblocks the loads in the background."""
         delete: Command[Any] = unblock_command(self._loads, self._token)
         return Cleanup(self._loads[0].lock_id, delete, self._coordinator.performer.tuning.writer_lease)
 
@@ -141,7 +147,7 @@ class WriteBlock:
             self._coordinator.forget(key)
 
     def _ask(self, command: Command[bool]) -> Program[bool]:
-        """False if there was no answer."""
+        """Send a command. Returns False if the store did not answer."""
         try:
             yield from retry_command(command, clock.now())
         except LockBackendError as failure:
@@ -165,12 +171,17 @@ def _void_all(coordinator: CacheCoordinator) -> Program[None]:
 def invalidate_all(
     coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
 ) -> Program[Exception | None]:
-    """Invalidate values, each named as the cache stores it, as its user does, and by its version.
+    """Invalidate values.
+
+    Args:
+        items: for each value its key as the cache stores it, its key as the caller passed it, and its version.
+        keep: milliseconds for which the old values may still be served as stale.
+        settle: milliseconds of replica lag, for which values that are loaded again are kept at most.
 
     Returns:
-        Why the store, or the cache, didn't do so, so that old values, or loads that run, may stay: what failed, or was
-        interrupted, is repeated in the background. Of several failures the first that isn't the store's, which may be a time
-        limit of the caller.
+        The failure of the store or the cache, after which old values or running loads may remain; None if all succeeded. Failed
+        and interrupted invalidations are repeated in the background. Of several failures, the first that isn't the store's is
+        returned: it may be a time limit of the caller.
     """
     seconds = coordinator.performer.tuning.invalidation_timeout
     retry_limits = RetryLimits(seconds, seconds)
@@ -212,7 +223,7 @@ def _invalidate_one(
             yield Delete(user_key, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
-    coordinator.forget(key)  # callers that joined meanwhile may have asked before
+    coordinator.forget(key)  # callers that joined since may have read before
     if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
         coordinator.retries.done(earlier)
     return failed

@@ -1,7 +1,7 @@
-"""Invalidations that failed: each is repeated in the background until it is carried out, and not once more.
+"""Failed invalidations, each repeated in the background until it succeeds once.
 
-A repeat voids whatever the cache has by then, also a value that a plain ``set`` of the cache wrote. That costs one more load, as
-does a repeat after an attempt whose answer was lost.
+A repeat deletes the value that the cache has by then, even one written by a plain ``set`` of the cache. That costs one more
+load, as does a repeat of an invalidation that succeeded but whose reply was lost.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from .effects import LoadPerformer
 
 FAILURES_IN_A_ROW: Final = 10
-"""So many end a round: fewer may concern their keys only, and each may take as long as a time-out."""
+"""The number of consecutive failures that ends a round. Fewer may concern single keys; each may take as long as a timeout."""
 
 LOG_INTERVAL: Final = 10.0
-"""Seconds between two sums in the log."""
+"""Seconds between two summaries in the log."""
 
 FAILED: Final = "%d keys of cache %r couldn't be invalidated, and are tried again in the background: %s"
 GIVEN_UP: Final = "%d failed invalidations of cache %r are given up, and old values may stay: %s"
@@ -45,14 +45,14 @@ UNPLANNED: Final = "%d times the thread that repeats failed invalidations of cac
 
 @dataclass(slots=True, eq=False)
 class Retry:
-    """An invalidation to be repeated.
+    """An invalidation to be repeated. All times are on the monotonic clock.
 
     Attributes:
-        key: as the cache stores it; ``user_key`` and ``version``: as its user has it.
-        stale_until: until then the old value may be served.
-        settle_until: until then what is loaded is kept no longer than that; no earlier than the failure.
-        end: when it is given up.
-        tried: when it was repeated last.
+        key: as the cache stores it; ``user_key`` and ``version``: as the caller passed them.
+        stale_until: until when the old value may be served.
+        settle_until: until when loaded values are kept at most; no earlier than the failure.
+        end: when repeating ends without success.
+        tried: time of the last repeat.
     """
 
     key: str
@@ -65,8 +65,11 @@ class Retry:
 
 
 class Retries:
-    """Those of one cache in this process. They are repeated in rounds, of which one at most is planned or runs: an alarm of the
-    maintenance thread starts a thread for each. The pauses between them double; a new failure has the shortest one."""
+    """The failed invalidations of one cache in this process.
+
+    They are repeated in rounds, at most one of which is planned or running: a timer of the maintenance thread starts a thread for
+    each. The pauses between rounds double; a new failure resets them.
+    """
 
     def __init__(
         self,
@@ -84,23 +87,25 @@ class Retries:
         _all.add(self)
 
     def after_fork_in_child(self) -> None:
-        """The parent repeats its own."""
+        """Forget all entries in the child of a fork: the parent repeats them."""
         self._mutex = threading.RLock()
         self._pause = 0.0
         self._due = inf
-        """When the next round begins; -inf while one runs, inf if none is planned."""
+        """Begin of the next round; -inf while one runs, inf if none is planned."""
         self._unlogged: Counter[tuple[int, str, str]] = Counter()
         self._silent_until = -inf
         self.pending: dict[str, Retry] = {}
-        """By key, the oldest first."""
+        """The entries by key, the oldest first."""
 
     def add(
         self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, keep: int = 0, settle: int = 0
     ) -> None:
-        """Repeat these from now on, each with what an earlier one of its key asked for."""
+        """Repeat these invalidations from now on; each also covers an earlier failure of its key."""
         forks.pid()
         now, tuning = clock.now(), self._performer.tuning
-        reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__  # may hold a key
+        reason = (
+            str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__
+        )  # its message may contain a key
         with self._mutex:
             for key, user_key, version in items:
                 stale_until, settle_until = now + keep / 1000, now + settle / 1000
@@ -117,10 +122,10 @@ class Retries:
             self._function_cache()
             self._count(logging.WARNING, FAILED, len(items), reason)
             self._count(logging.ERROR, GIVEN_UP, too_many, "too many are waiting")
-        self._log()  # last: a handler may raise
+        self._log()  # last: a log handler may raise
 
     def done(self, retry: Retry) -> bool:
-        """It is carried out; False if another one of its key has failed since."""
+        """Remove an entry that was carried out. Returns False if its key has failed again since."""
         with self._mutex:
             if self.pending.get(retry.key) is not retry:
                 return False
@@ -128,14 +133,14 @@ class Retries:
             return True
 
     def replaced(self, key: str, since: float) -> None:
-        """The value under a key was written, or loaded, since then, and loads that began earlier are void: what failed before
-        isn't repeated."""
+        """Remove the entry of a key whose value was written or loaded since a time, with earlier loads made void: an invalidation
+        that failed before needs no repeat."""
         retry = self.pending.get(key)
         if retry is not None and retry.settle_until < since:
             self.done(retry)
 
     def drop(self, why: str = "") -> None:
-        """Repeat nothing of this any more. Without a reason the log has nothing of it."""
+        """Drop all entries. With a reason that is logged as an error, otherwise nothing is logged."""
         with self._mutex:
             dropped, self.pending = self.pending, {}
             if why:
@@ -150,7 +155,7 @@ class Retries:
                 self._unlogged[level, text, str(why)] += number
 
     def _log(self, *, at_once: bool = False) -> None:
-        """Write what was counted: the first failure at once, the others as a sum. Each round asks for that."""
+        """Log the counted events: the first one at once, later ones as summaries. Called in each round."""
         with self._mutex:
             if not self._unlogged or not (at_once or clock.now() >= self._silent_until):
                 return
@@ -160,7 +165,7 @@ class Retries:
             metrics.log.log(level, text, number, self._alias, why)
 
     def _function_cache(self) -> None:
-        """Begin a round after the pause, unless one runs, or begins earlier, or there is nothing to do."""
+        """Plan a round after the pause, unless there are no entries, or a round runs or begins earlier."""
         due = clock.now() + self._pause
         if self.pending and due < self._due:
             try:
@@ -172,7 +177,7 @@ class Retries:
 
     def _begin(self, due: float) -> None:
         with self._mutex:
-            if due != self._due:  # an earlier one took its place
+            if due != self._due:  # replaced by an earlier round
                 return
             self._due = -inf
             self._pause *= 2
@@ -180,7 +185,7 @@ class Retries:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
             self._end_round(self._performer.tuning.longest_invalidation_retry)
-            if not isinstance(failure, LockBackendError):  # no thread to be had now
+            if not isinstance(failure, LockBackendError):  # the thread can't be started now
                 raise
 
     def _work(self) -> None:
@@ -198,10 +203,10 @@ class Retries:
             self._function_cache()
 
     def _round(self) -> float:
-        """Repeat what is pending, what was never repeated first, then what wasn't for longest.
+        """Repeat the pending invalidations: first those never repeated, then the least recently repeated.
 
         Returns:
-            The longest pause before the next round: while the store, or the cache, only refuses, it needn't be asked often.
+            The longest pause before the next round: longer while the store or the cache only refuses.
         """
         tuning = self._performer.tuning
         now, done, failures, refused = clock.now(), 0, 0, True
@@ -209,7 +214,7 @@ class Retries:
         too_long = "the store hasn't carried them out for too long"
         self._count(logging.ERROR, GIVEN_UP, sum(map(self.done, over)), too_long)
         for retry in sorted(self.pending.values(), key=attrgetter("tried")):
-            if self.pending.get(retry.key) is not retry:  # carried out by a caller meanwhile, or dropped
+            if self.pending.get(retry.key) is not retry:  # carried out by a caller since, or dropped
                 continue
             retry.tried = clock.now()
             try:
@@ -223,7 +228,7 @@ class Retries:
                 failures = 0
                 done += self.done(retry)
         if self._closes_connections:
-            connections.close_all()  # of this thread, which ends
+            connections.close_all()  # those of this thread, which ends
         if done:
             text = "%d failed invalidations of cache %r are carried out, %d are left"
             metrics.log.info(text, done, self._alias, len(self.pending))

@@ -1,4 +1,4 @@
-"""Running a loader, and what it may say of its value."""
+"""Calls loaders, in threads and tasks, and passes them a ``LoadContext``."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
     from .singleflight import InflightLoad
 
 LoadStack: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"
-"""Loads and their flights."""
+"""Nested loads: the lock of each, and its entry in the single-flight table, if any."""
 
 active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.loading.run", default=())
-"""The loads within which this thread or task runs, and their flights."""
+"""The loads inside which this thread or task runs, outermost first."""
 
 
 caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.home", default=None)
-"""The loop of the task for which a thread loads in the background."""
+"""The event loop of the task for which this thread loads in the background."""
 
 
 class LoadContext:
-    """What a loader that takes an argument is given.
+    """The argument of a loader that takes one: what is known of the load, and how its value is stored.
 
     Attributes:
-        key: of the cache.
-        stale_value: the value that is to be replaced, or ``MISSING``.
-        ttl: set it to keep this one value for another time than the others; None: for ever. A ``ValueError`` if it is none.
+        key: the key of the value in the cache, as the caller passed it.
+        stale_value: the value to be replaced, or ``MISSING``.
+        ttl: set it to keep this value for another time than the option says, in seconds or as a ``timedelta``; None: forever.
+            Raises ``ValueError`` for anything else.
     """
 
     def __init__(self, key: str, stale_value: Any) -> None:
@@ -65,7 +66,7 @@ class LoadContext:
         self.stores = False
 
     def fail(self, why: str) -> NoReturn:
-        """There is no value now; a stale one is served, if there is one.
+        """Abort the load without a value. Callers are served the stale value, if there is one.
 
         Raises:
             LoadFailed: always.
@@ -74,7 +75,7 @@ class LoadContext:
 
 
 def may_run_sync_code_of(loop: object) -> bool:
-    """Whether synchronous code that tasks of this loop call may run in this thread: while it waits, they can't."""
+    """Whether synchronous code of tasks of this loop may have to run in this thread: it can't while the thread waits."""
     return (
         loop is not None
         and running_loop() is None
@@ -83,16 +84,18 @@ def may_run_sync_code_of(loop: object) -> bool:
 
 
 def has_waiting_thread() -> bool:
-    """Whether we are a task that a thread waits for with ``async_to_sync``: our synchronous code runs in that one."""
+    """Whether this is a task that a thread waits for with ``async_to_sync``: that thread runs its synchronous code."""
     return running_loop() is not None and getattr(AsyncToSync.executors, "current", None) is not None
 
 
 def check_sync(loader: Any) -> None:
-    """Raises:
-    TypeError: it isn't to be called without a loop, or not at all.
+    """Check a loader of a synchronous call.
+
+    Raises:
+        TypeError: it can't be called, or only from asynchronous code.
     """
     if type(loader) is FunctionType and not loader.__code__.co_flags & CO_COROUTINE and not loader.__dict__:
-        return  # as most are; what says otherwise takes a microsecond
+        return  # the usual case: the checks below cost a microsecond
     if not callable(loader):
         raise TypeError(f"the loader is a callable without arguments, not {loader!r}")
     if iscoroutinefunction(loader):
@@ -100,15 +103,17 @@ def check_sync(loader: Any) -> None:
 
 
 def check_async(loader: Any) -> None:
-    """Raises:
-    TypeError: it can't be called.
+    """Check a loader of an asynchronous call.
+
+    Raises:
+        TypeError: it can't be called.
     """
     if not callable(loader):
         raise TypeError(f"the loader is a callable without arguments, not {loader!r}")
 
 
 def call_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
-    """Call a loader in this thread."""
+    """Call a loader in this thread. ``within``: the loads that it carries out."""
     token = active_loads.set((*active_loads.get(), *within))
     try:
         value = loader(*arguments)
@@ -124,7 +129,7 @@ def call_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: 
 
 
 def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
-    """Await it in a loop, while this thread waits: what it uses belongs to that loop."""
+    """Await a value in a loop while this thread waits: what it uses belongs to that loop."""
 
     async def wait() -> Any:
         return await value
@@ -142,7 +147,7 @@ def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
 
 
 async def acall_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
-    """Call a loader from a task: one that isn't asynchronous in the thread where Django's synchronous code runs."""
+    """Call a loader from a task: a synchronous one runs in the thread of Django's synchronous code."""
     token = active_loads.set((*active_loads.get(), *within))
     try:
         if iscoroutinefunction(loader):
@@ -154,10 +159,10 @@ async def acall_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], w
 
 
 def takes_context(loader: Callable[..., Any]) -> bool:
-    """Whether it must be given an argument."""
+    """Whether a loader has to be called with a ``LoadContext``."""
     try:
         parameters = inspect.signature(loader).parameters.values()
-    except (TypeError, ValueError):  # a class or function of C
+    except (TypeError, ValueError):  # a class or function written in C
         return False
     return any(
         parameter.default is parameter.empty

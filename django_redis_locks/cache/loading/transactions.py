@@ -1,7 +1,6 @@
-"""Transactions: what is loaded inside of one stays inside, and is stored when that commits; what is invalidated inside of one
-is invalidated then.
+"""Loads and invalidations inside database transactions: a loaded value is stored, and an invalidation carried out, at COMMIT.
 
-Loaded values are kept alive by the hooks that ``on_commit`` has, and by nothing else, since Django drops these at a rollback.
+Values to store are referenced by the hooks given to ``on_commit`` only, since Django drops those at a rollback.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ __all__ = [
 ]
 
 OPEN_NOW_IN_SYNC_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
-"""The transactions of the thread of synchronous code."""
+"""Find the open transactions of the thread that runs synchronous code."""
 
 
 class _ThreadLocal(threading.local):
-    """What this thread has loaded in transactions that are open."""
+    """The values that this thread has loaded in open transactions, by lock."""
 
     def __init__(self) -> None:
         self.pending: WeakValueDictionary[LockId, UncommittedValue] = WeakValueDictionary()
@@ -60,7 +59,7 @@ _in_thread = _ThreadLocal()
 
 
 class UncommittedValue:
-    """A value that was loaded inside of transactions, until the last of them ends."""
+    """A value that was loaded inside transactions, until the last of them ends."""
 
     def __init__(
         self, connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
@@ -75,7 +74,7 @@ class UncommittedValue:
         self._added = [(each, add(each, hook, _Savepoints(each.savepoint_state))) for each in connections]
 
     def is_open(self) -> bool:
-        """Whether all its transactions still have its hook: a savepoint that was rolled back has dropped it."""
+        """Whether all its transactions still have its hook; a rollback to a savepoint drops it."""
         return all(is_added(connection, self, index) for connection, index in self._added)
 
     def committed(self) -> None:
@@ -92,8 +91,11 @@ class UncommittedValue:
 
 
 class _Savepoints:
-    """Those that a hook is dropped with: all that were made before it, and any whose name isn't Django's. Django's own set has
-    none of ``transaction.savepoint()``."""
+    """The savepoints of a hook: a rollback to one of them drops the hook.
+
+    These are all savepoints made before it, and all whose name isn't Django's: Django's own set lacks those of
+    ``transaction.savepoint()``.
+    """
 
     def __init__(self, made: int) -> None:
         self._made = made
@@ -104,26 +106,26 @@ class _Savepoints:
 
 
 def transactions_of(request: LoadRequest) -> Program[list[Any]]:
-    """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
+    """Return the connections whose open transactions a load of this request runs in, and may be rolled back with."""
     return [] if request.options.store_in_atomic == "now" else (yield from transactions_around())
 
 
 def transactions_around() -> Program[list[Any]]:
-    """The same, whether or not its value may leave them."""
+    """Return the connections with open transactions around this caller, whatever ``store_in_atomic`` says."""
     if running_loop() is None:
         return open_now()
     return (yield OPEN_NOW_IN_SYNC_THREAD) if has_waiting_thread() else []
 
 
 def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
-    """Whether the value that a call loads now can never leave its transactions, so that no other caller waits for it."""
+    """Whether the loaded value can never be stored outside its transactions, so that no other caller needs to wait for it."""
     connections = yield from transactions_of(request)
     return bool(connections) and not may_store(request, connections)
 
 
 def may_store(request: LoadRequest, connections: list[Any]) -> bool:
-    """Whether the value of a call may be stored when these transactions commit, as far as the settings tell. A task has no
-    COMMIT of its own to wait for; a snapshot may be older than an invalidation that came before the load."""
+    """Whether the value may be stored when these transactions commit, according to the settings. Not in a task, which has no
+    COMMIT of its own; nor from a snapshot, which may be older than an invalidation before the load."""
     commits = request.stores and request.options.store_in_atomic == "on_commit" and running_loop() is None
     return commits and all(_is_set_to_read_committed(connection) for connection in connections)
 
@@ -134,14 +136,14 @@ def _is_set_to_read_committed(connection: Any) -> bool:
 
 
 class Isolation:
-    """The isolation level around one call of a loader, which may bring many values: asked for once."""
+    """The isolation level of the transactions around one loader call, asked for once even if the call loads many values."""
 
     def __init__(self) -> None:
         self._read_committed: bool | None = None
 
     def is_read_committed(self, connections: list[Any]) -> bool:
-        """Whether each statement of these transactions sees what is committed by then. PostgreSQL is asked: a server, a role or
-        the transaction itself may have another isolation level than the settings."""
+        """Whether each statement of these transactions sees all commits before it. PostgreSQL is asked: a server, a role or the
+        transaction itself may have another isolation level than the settings."""
         if self._read_committed is None:
             self._read_committed = all(
                 _is_set_to_read_committed(each) and _says_read_committed(each) for each in connections
@@ -176,19 +178,19 @@ def pending_value(request: LoadRequest) -> CachedValue | None:
 def defer_store(
     connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
 ) -> None:
-    """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
+    """Keep a value for these transactions of this thread, and call ``store`` when the last of them commits."""
     _in_thread.pending[request.lock_id] = UncommittedValue(connections, request, value, data, store)
 
 
 def forget(lock_id: LockId) -> None:
-    """What was loaded is invalidated: it isn't stored."""
+    """Drop the uncommitted value of a lock after an invalidation: it is not stored."""
     found = _in_thread.pending.pop(lock_id, None)
     if found is not None:
         found.drop()
 
 
 def forget_all(coordinator: CacheCoordinator) -> None:
-    """The same, of all that are cleared with this road's."""
+    """Drop all uncommitted values that a clear of this cache concerns."""
     for lock_id, found in list(_in_thread.pending.items()):
         theirs = found.coordinator
         if (
@@ -199,8 +201,8 @@ def forget_all(coordinator: CacheCoordinator) -> None:
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:
-    """Do it when these transactions are committed. Then a failure is logged, and neither raises out of ``atomic()`` nor keeps
-    later hooks from running."""
+    """Run a job when all these transactions are committed. A failure is logged then: it neither raises out of ``atomic()`` nor
+    prevents later hooks."""
     if not connections:
         job()
         return
