@@ -1,7 +1,7 @@
-"""Django's cache middleware, for a whole site, with one request to render each page.
+"""The two classes of Django's cache middleware for a whole site; one request renders a page.
 
-Write these where Django's would stand, with the settings ``CACHE_MIDDLEWARE_ALIAS``, ``…_SECONDS`` and ``…_KEY_PREFIX``, and
-our own ``…_STALE`` and ``…_WAIT``.
+They take the places of Django's classes in ``MIDDLEWARE``. The settings are Django's ``CACHE_MIDDLEWARE_ALIAS``,
+``CACHE_MIDDLEWARE_SECONDS`` and ``CACHE_MIDDLEWARE_KEY_PREFIX``, and ``CACHE_MIDDLEWARE_STALE`` and ``CACHE_MIDDLEWARE_WAIT``.
 """
 
 from __future__ import annotations
@@ -16,64 +16,63 @@ from .pages.storage import PageOptions
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-_EXPECTED = "_redis_locks_page_expected"
-_VISIT = "_redis_locks_page_visit"
+_UPDATED_LATER = "_redis_locks_page_updated_later"
+_PAGE_REQUEST = "_redis_locks_page_request"
 
 
 class StampedeUpdateMiddleware(PageOptions, UpdateCacheMiddleware):
-    """The first of the middleware. It stores pages, and has those who wait for one go on."""
+    """The first middleware: stores pages and releases their render leases."""
 
     def __call__(self, request: HttpRequest) -> Any:
         if self.async_mode:
             return self.__acall__(request)
-        setattr(request, _EXPECTED, True)
+        setattr(request, _UPDATED_LATER, True)
         try:
             response = self.get_response(request)
         except BaseException:
-            visit = self._visit(request)
-            visit.end()
+            self._page_request(request).end()
             raise
-        return self._visit(request).finish(response)
+        return self._page_request(request).finish(response)
 
     async def __acall__(self, request: HttpRequest) -> Any:
-        setattr(request, _EXPECTED, True)
+        setattr(request, _UPDATED_LATER, True)
         try:
             answer: Any = self.get_response(request)
             response = await answer
         except BaseException:
-            await self._visit(request).aend()
+            await self._page_request(request).aend()
             raise
-        return await self._visit(request).afinish(response)
+        return await self._page_request(request).afinish(response)
 
-    def _visit(self, request: HttpRequest) -> PageRequest:
-        """What the last one of the middleware has begun; it stores by our rules."""
-        begun: PageRequest | None = vars(request).pop(_VISIT, None)
-        return PageRequest(self, request) if begun is None else begun.under(self)
+    def _page_request(self, request: HttpRequest) -> PageRequest:
+        """Return the page request of the fetch middleware, or a new one, to be stored by this middleware."""
+        earlier: PageRequest | None = vars(request).pop(_PAGE_REQUEST, None)
+        return PageRequest(self, request) if earlier is None else earlier.stored_by(self)
 
 
 class StampedeFetchMiddleware(PageOptions, FetchFromCacheMiddleware):
-    """The last of the middleware. It looks pages up, and waits for those that another request renders, if
-    ``StampedeUpdateMiddleware`` is there to tell when that is done."""
+    """The last middleware: reads pages, and waits for those that another request renders. Without a
+    ``StampedeUpdateMiddleware``, which releases render leases, it doesn't wait."""
 
     def __call__(self, request: HttpRequest) -> Any:
         if self.async_mode:
             return self.__acall__(request)
-        visit = self._visit(request)
-        page = visit.fetch()
+        page_request = self._page_request(request)
+        page = page_request.fetch()
         return self.get_response(request) if page is None else page
 
     async def __acall__(self, request: HttpRequest) -> Any:
-        visit = self._visit(request)
-        page: Any = await visit.afetch()
+        page_request = self._page_request(request)
+        page: Any = await page_request.afetch()
         if page is None:
             answer: Any = self.get_response(request)
             page = await answer
         return page
 
-    def _visit(self, request: HttpRequest) -> PageRequest:
-        visit = PageRequest(self, request)
-        if hasattr(request, _EXPECTED):
-            setattr(request, _VISIT, visit)
+    def _page_request(self, request: HttpRequest) -> PageRequest:
+        page_request = PageRequest(self, request)
+        if hasattr(request, _UPDATED_LATER):
+            setattr(request, _PAGE_REQUEST, page_request)
         else:
-            visit.waits = False
-        return visit
+            page_request.may_wait = False
+        return page_request

@@ -10,7 +10,7 @@ from celery_locks.header import Header
 from celery_locks.job import Job
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import MISSING
-from django_redis_locks.cache.pages.storage import FRESH
+from django_redis_locks.cache.pages.storage import FRESH_UNTIL
 from django_redis_locks.cache.values import Envelope
 
 PATHS = {
@@ -70,7 +70,7 @@ def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
 
 def test_cached_page_names_its_end_of_freshness_in_the_documented_attribute() -> None:
     """A page that another version has stored is a pickled response with this attribute."""
-    assert FRESH == "_redis_locks_fresh_until"
+    assert FRESH_UNTIL == "_redis_locks_fresh_until"
 
 
 def test_fields_of_jobs_and_headers_have_the_documented_names() -> None:

@@ -1,7 +1,7 @@
-"""``@cached_page``: a page that is rendered once, by Django's own rules of what may be cached, and for whom.
+"""``@cached_page``: caches the responses of a view by Django's own rules; one request renders a page.
 
-Django's middleware looks a page up and stores it; between the two we give turns. A turn never hands a page over: whoever
-waited looks it up again, by the headers that the answer varies on. So a page goes to nobody whom Django wouldn't give it.
+Django's middleware reads and stores pages; between the two a request claims a render lease. A request that waited for the lease
+reads the page again, by the headers that it varies on. So no request gets a page that Django wouldn't serve to it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Pages(PageOptions, CacheMiddleware):
     """Django's cache middleware for one view; concurrent requests for a page render it once."""
 
     def serve(self, request: HttpRequest, view: Callable[[], Any]) -> Any:
-        """The page, from the cache or the view."""
-        visit = PageRequest(self, request)
-        page = visit.fetch()
+        """Return the page, from the cache or the view."""
+        page_request = PageRequest(self, request)
+        page = page_request.fetch()
         if page is not None:
             return page
         try:
@@ -41,29 +41,29 @@ class Pages(PageOptions, CacheMiddleware):
             if inspect.iscoroutine(response):
                 response.close()
                 raise TypeError(
-                    "cached_page is given an awaitable by a synchronous view: decorate the async handler itself"
+                    "cached_page got an awaitable from a synchronous view: decorate the async handler itself"
                 )
         except BaseException as failure:
-            visit.end(passing=isinstance(failure, Exception))
+            page_request.end(bypass=isinstance(failure, Exception))
             raise
-        return visit.finish(response)
+        return page_request.finish(response)
 
     async def aserve(self, request: HttpRequest, view: Callable[[], Any]) -> Any:
-        """As ``serve``."""
-        visit = PageRequest(self, request)
-        page = await visit.afetch()
+        """Return the page, from the cache or the asynchronous view."""
+        page_request = PageRequest(self, request)
+        page = await page_request.afetch()
         if page is not None:
             return page
         try:
             response = await view()
         except BaseException as failure:
-            await visit.aend(passing=isinstance(failure, Exception))
+            await page_request.aend(bypass=isinstance(failure, Exception))
             raise
-        return await visit.afinish(response)
+        return await page_request.afinish(response)
 
 
 def cached_page(
-    timeout: Duration | None,
+    ttl: Duration | None,
     *,
     cache: str | None = None,
     key_prefix: str | None = None,
@@ -72,30 +72,36 @@ def cached_page(
     wait_with_cookies: bool = False,
     using: str | None = None,
 ) -> Callable[[V], V]:
-    """Keep the answers of a view as ``cache_page`` does, under the same keys, and have each rendered by one request.
+    """Cache the responses of a view as ``cache_page`` does, under the same keys; one request renders a page.
 
-    Others wait for it; those who find a page that has outlived its time, while one renders the new one, are given that.
-    Answers that may not be cached are found out once a minute at most: nobody waits for those.
+    The other requests get the stale page, if there is one, or wait. If a response may not be cached, requests for that page
+    don't wait for each other for a minute::
+
+        @cached_page(60, stale=300)
+        def sales(request): ...
 
     Args:
-        timeout: seconds for which a page is fresh; None: what its ``max-age`` says, or ``CACHE_MIDDLEWARE_SECONDS``.
-        cache: the alias of the cache.
+        ttl: seconds for which a page is fresh; None: its ``max-age``, or ``CACHE_MIDDLEWARE_SECONDS``.
+        cache: alias of ``CACHES``.
         key_prefix: as for ``cache_page``.
-        stale: seconds after that in which a page is served while one request renders the new one.
-        wait: seconds that a request waits for another's page; then it renders its own.
-        wait_with_cookies: also have requests with cookies or an ``Authorization`` header wait, before it is known whether the page
-            depends on them.
-        using: the alias of the locks, for caches that aren't on Redis.
+        stale: seconds after ``ttl`` in which a page is served while one request renders the new one.
+        wait: seconds for which a request waits for the page that another one renders; then it renders its own.
+        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the page
+            varies on them.
+        using: alias of the locks, for caches that aren't on Redis.
+
+    Returns:
+        A decorator of views, synchronous or not.
 
     Raises:
-        ValueError: at decoration, for a time out of range.
+        ValueError: at decoration, for a time out of its range.
     """
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
+    if isinstance(ttl, timedelta):
+        ttl = ttl.total_seconds()
 
     def decorate(view: V) -> V:
-        pages = Pages(view, page_timeout=timeout, cache_alias=cache or DEFAULT_CACHE_ALIAS, key_prefix=key_prefix)
-        pages.agree(stale, wait)
+        pages = Pages(view, page_timeout=ttl, cache_alias=cache or DEFAULT_CACHE_ALIAS, key_prefix=key_prefix)
+        pages.set_times(stale, wait)
         pages.wait_with_cookies, pages.using = wait_with_cookies, using
 
         async def aserved(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

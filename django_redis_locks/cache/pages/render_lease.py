@@ -1,4 +1,4 @@
-"""A load whose value is read and stored by somebody else's code: of a page, by Django's own middleware."""
+"""The lease of a page that Django's own middleware reads and stores: its holder renders the page."""
 
 from __future__ import annotations
 
@@ -19,42 +19,46 @@ if TYPE_CHECKING:
     from ..loading.coordinator import CacheCoordinator
     from ..loading.singleflight import InflightLoad
 
-RENEWED: Final = 3600.0
-"""Seconds for which the lease of a turn is renewed at most."""
+MAX_RENEWAL: Final = 3600.0
+"""Seconds for which a render lease is renewed at most."""
 
 
 class RenderLease:
-    """Whose turn it is to load.
+    """The right of one request to render a page.
 
     Attributes:
-        mine: it is ours: load, and store; look again first if we ``waited``.
-        waited: somebody else has finished meanwhile: look again.
-        passing: whoever comes now needn't wait, since what is loaded here isn't stored, or the wait is over.
+        owned: this request holds the lease: it renders and stores. If it ``waited`` it first reads the cache again.
+        waited: another request held the lease while this one waited: read the cache again.
+        bypass: render without the lease: pages of this key aren't stored, or the wait is over.
     """
 
     def __init__(self, coordinator: CacheCoordinator, key: str) -> None:
-        self.mine = self.waited = self.passing = False
+        self.owned = self.waited = self.bypass = False
         self._coordinator = coordinator
         self._key = key
         self._lease = round(1000 * coordinator.performer.tuning.load_lease)
-        self._load: LoadLease = coordinator.load(key, "")
-        self._flight: InflightLoad | None = None
+        self._load_lease: LoadLease = coordinator.load(key, "")
+        self._inflight: InflightLoad | None = None
         self._claim: Claim | None = None
         self._token = ""
-        self._pass_by = 0.0
+        self._bypass_seconds = 0.0
 
-    def pass_by(self, seconds: float) -> None:
-        """What was loaded isn't stored: for so long nobody waits for it."""
-        self._pass_by = seconds
+    def bypass_for(self, seconds: float) -> None:
+        """Let requests bypass the lease for some seconds after its release, since the page isn't stored."""
+        self._bypass_seconds = seconds
 
-    def begin(self, wait: float) -> Program[None]:
-        """Wait for it, so many seconds at most."""
+    def acquire(self, wait: float) -> Program[None]:
+        """Claim the lease, or wait for its holder.
+
+        Args:
+            wait: seconds to wait at most.
+        """
         until = clock.now() + wait
         while True:
             inflight, lead = self._coordinator.single_flight.join(self._key)
             if lead:
-                self._flight = inflight
-                yield from self._ask(max(until - clock.now(), 0.0))
+                self._inflight = inflight
+                yield from self._claim_lease(max(until - clock.now(), 0.0))
                 return
             outcome = yield Follow(self._coordinator.single_flight, inflight, until)
             if outcome is not None:
@@ -63,67 +67,70 @@ class RenderLease:
                 return
             if clock.now() >= until:
                 metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
-                self.passing = True
+                self.bypass = True
                 return
 
-    def _ask(self, wait: float) -> Program[None]:
+    def _claim_lease(self, wait: float) -> Program[None]:
         if self._coordinator.down:
-            self.mine = True
+            self.owned = True
             return
-        request = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
+        request = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=MAX_RENEWAL)
         self._token = request.token
         try:
-            claim = yield from self._load.claiming(request)  # one that is down isn't waited for
+            claim = yield from self._load_lease.claiming(
+                request
+            )  # without a wait, which a store that is down would use up
             if claim.verdict == BUSY and wait > 0:
                 request.wait = wait
-                claim = yield from self._load.claiming(request)
+                claim = yield from self._load_lease.claiming(request)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
-            self.mine = True
+            self.owned = True
             return
         except BaseException:
-            yield from self.end()
+            yield from self.release()
             raise
         if claim.verdict == CLAIMED:
             self._claim = claim
-            self.mine = True
-            self.waited = request.wait > 0  # it was busy at first: it may have been stored meanwhile
+            self.owned = True
+            self.waited = request.wait > 0  # the first claim was refused: the page may have been stored since
         elif claim.verdict == FAILED and claim.said == REASON_NOT_STORED:
-            self.passing = True
+            self.bypass = True
         elif claim.verdict == BUSY:
             metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
-            self.passing = True
+            self.bypass = True
         else:
             self.waited = True
 
-    def holding(self) -> Program[bool]:
-        """Whether it is still ours, as far as can be known: nothing was cleared meanwhile."""
+    def is_held(self) -> Program[bool]:
+        """Whether the lease is still in force: the cache wasn't cleared. True if the store doesn't answer."""
         if self._claim is None:
             return True
         try:
-            ours, _ = yield from self._load.checking(self._token, self._lease)
+            ours, _ = yield from self._load_lease.checking(self._token, self._lease)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
             return True
         return ours
 
-    def end(self) -> Program[None]:
+    def release(self) -> Program[None]:
+        """Give up the lease, if this request holds it, and wake the requests that wait for it."""
         claim, self._claim = self._claim, None
         try:
             if claim is not None:
-                why = REASON_NOT_STORED if self._pass_by else ""
-                yield from self._load.giving_up(self._token, claim.hold, round(self._pass_by * 1000), why)
+                why = REASON_NOT_STORED if self._bypass_seconds else ""
+                yield from self._load_lease.giving_up(self._token, claim.hold, round(self._bypass_seconds * 1000), why)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
         finally:
-            if self._flight is not None:
-                self._coordinator.single_flight.finish(self._key, self._flight, RETRY)
+            if self._inflight is not None:
+                self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)
 
-    def drop(self) -> None:
-        """As ``end``, in a finalizer."""
+    def abandon(self) -> None:
+        """Release the lease in the background, from a finalizer."""
         claim, self._claim = self._claim, None
         if claim is not None:
-            sweep = self._load.abandoning(self._token, claim.hold, self._lease)
+            sweep = self._load_lease.abandoning(self._token, claim.hold, self._lease)
             self._coordinator.performer.handlers[type(sweep)](sweep)
-        if self._flight is not None:
-            self._coordinator.single_flight.finish(self._key, self._flight, RETRY)
+        if self._inflight is not None:
+            self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)

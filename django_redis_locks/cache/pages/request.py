@@ -1,4 +1,4 @@
-"""One request for a page that may be cached: look, take a turn, render, store."""
+"""One request for a page that may be cached: read the page, take the render lease, render, store."""
 
 from __future__ import annotations
 
@@ -15,92 +15,95 @@ from ...core import clock
 from ...core.runner import arun, run
 from ..loading.coordinator import coordinator_of
 from .render_lease import RenderLease
-from .storage import FRESH, RecordingCache, fresh
+from .storage import FRESH_UNTIL, RecordingCache, is_fresh
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-PASSED_BY: Final = 60.0
-"""Seconds for which nobody waits for a page that wasn't stored."""
+BYPASS_TIME: Final = 60.0
+"""Seconds after a page that wasn't stored in which requests render it without waiting for each other."""
 
-HELD: Final = "_redis_locks_turns"
+LEASES: Final = "_redis_locks_render_leases"
 
 
 class PageRequest:
-    """One request that comes to a middleware of Django's with our ``PageOptions``."""
+    """One request in one of Django's cache middleware classes, with ``PageOptions``.
+
+    Attributes:
+        may_wait: whether the request may hold or wait for a render lease. It may not if no middleware would release that.
+    """
 
     def __init__(self, middleware: Any, request: HttpRequest) -> None:
         self._middleware = middleware = copy.copy(middleware)
-        self._shelf = middleware.shelf = RecordingCache(middleware)
+        self._recording_cache = middleware.recording_cache = RecordingCache(middleware)
         self._request = request
-        self._until = inf
-        self._old: HttpResponseBase | None = None
-        self._turn: RenderLease | None = None
-        self._world: Any = None
+        self._wait_until = inf
+        self._stale_page: HttpResponseBase | None = None
+        self._lease: RenderLease | None = None
+        self._performer: Any = None
         self._key = ""
-        self.waits = True
-        """Somebody will tell the others when it is over."""
+        self.may_wait = True
 
-    def under(self, middleware: Any) -> PageRequest:
-        """It is another middleware that stores the answer."""
+    def stored_by(self, middleware: Any) -> PageRequest:
+        """Let another middleware store the response."""
         self._middleware = copy.copy(middleware)
-        self._middleware.shelf = RecordingCache(middleware)
+        self._middleware.recording_cache = RecordingCache(middleware)
         return self
 
     def fetch(self) -> HttpResponseBase | None:
-        """A page to be served; None if the view is to render it."""
+        """Return the page to serve, or None if the view must render it."""
         while True:
-            last = self._waited_long()
-            page = self._look()
-            turn = None if page is not None or last else self._next_turn()
-            if turn is None:
+            last = self._is_wait_over()
+            page = self._read()
+            lease = None if page is not None or last else self._next_lease()
+            if lease is None:
                 return page
-            run(turn.begin(self._patience()), self._world)
-            if turn.mine:
-                self._hold(turn)
+            run(lease.acquire(self._remaining_wait()), self._performer)
+            if lease.owned:
+                self._keep_lease(lease)
                 try:
-                    page = self._look()
+                    page = self._read()
                 except BaseException:
                     self.end()
                     raise
                 if page is not None:
                     self.end()
                 return page
-            run(turn.end(), self._world)
-            if self._old is not None:
-                return self._served_old()
-            if turn.passing and not self._waited_long():
+            run(lease.release(), self._performer)
+            if self._stale_page is not None:
+                return self._serve_stale()
+            if lease.bypass and not self._is_wait_over():
                 return None
 
     async def afetch(self) -> HttpResponseBase | None:
-        """As ``fetch``."""
-        look = sync_to_async(self._look, thread_sensitive=True)
+        """Return the page to serve, or None if the view must render it."""
+        read = sync_to_async(self._read, thread_sensitive=True)
         while True:
-            last = self._waited_long()
-            page = await look()
-            turn = None if page is not None or last else self._next_turn()
-            if turn is None:
+            last = self._is_wait_over()
+            page = await read()
+            lease = None if page is not None or last else self._next_lease()
+            if lease is None:
                 return page
-            await arun(turn.begin(self._patience()), self._world)
-            if turn.mine:
-                self._hold(turn)
+            await arun(lease.acquire(self._remaining_wait()), self._performer)
+            if lease.owned:
+                self._keep_lease(lease)
                 try:
-                    page = await look()
+                    page = await read()
                 except BaseException:
                     await self.aend()
                     raise
                 if page is not None:
                     await self.aend()
                 return page
-            await arun(turn.end(), self._world)
-            if self._old is not None:
-                return self._served_old()
-            if turn.passing and not self._waited_long():
+            await arun(lease.release(), self._performer)
+            if self._stale_page is not None:
+                return self._serve_stale()
+            if lease.bypass and not self._is_wait_over():
                 return None
 
     def finish(self, response: Any) -> Any:
-        """Store what the view has answered, by Django's rules, and let the others go on."""
+        """Store the view's response, by Django's rules, and release the render lease."""
         if _unrendered(response):
             return self._finish_later(response)
         try:
@@ -108,11 +111,11 @@ class PageRequest:
         except BaseException:
             self.end()
             raise
-        self.end(passing=self._unstored(response))
+        self.end(bypass=self._is_not_stored(response))
         return response
 
     async def afinish(self, response: Any) -> Any:
-        """As ``finish``."""
+        """Store the view's response, by Django's rules, and release the render lease."""
         if _unrendered(response):
             return self._finish_later(response)
         try:
@@ -120,100 +123,102 @@ class PageRequest:
         except BaseException:
             await self.aend()
             raise
-        await self.aend(passing=self._unstored(response))
+        await self.aend(bypass=self._is_not_stored(response))
         return response
 
-    def end(self, *, passing: bool = False) -> None:
-        """Let the others go on; ``passing``: without waiting for the next one's page either."""
-        turn = self._let_go(passing)
-        if turn is not None:
-            run(turn.end(), self._world)
+    def end(self, *, bypass: bool = False) -> None:
+        """Release the render lease. With ``bypass`` the next requests render without waiting for each other."""
+        lease = self._detach_lease(bypass)
+        if lease is not None:
+            run(lease.release(), self._performer)
 
-    async def aend(self, *, passing: bool = False) -> None:
-        """As ``end``."""
-        turn = self._let_go(passing)
-        if turn is not None:
-            await arun(turn.end(), self._world)
+    async def aend(self, *, bypass: bool = False) -> None:
+        """Release the render lease. With ``bypass`` the next requests render without waiting for each other."""
+        lease = self._detach_lease(bypass)
+        if lease is not None:
+            await arun(lease.release(), self._performer)
 
-    def _look(self) -> HttpResponseBase | None:
-        """A fresh page; what is past its time is kept in mind."""
-        self._shelf.asked.clear()
-        self._old = None
+    def _read(self) -> HttpResponseBase | None:
+        """Return the page if it is fresh; note a stale one."""
+        self._recording_cache.keys_read.clear()
+        self._stale_page = None
         page: HttpResponseBase | None = self._middleware.process_request(self._request)
-        if page is None or fresh(page):
+        if page is None or is_fresh(page):
             return page
-        own = self._own() if self._request.method == "HEAD" else None
-        if own is not None and fresh(own):
+        own = self._head_response() if self._request.method == "HEAD" else None
+        if own is not None and is_fresh(own):
             return own
-        self._old = page
+        self._stale_page = page
         self._request._cache_update_cache = True  # type: ignore[attr-defined] # it is Django's own
         return None
 
-    def _own(self) -> HttpResponseBase | None:
-        """What was answered to HEAD: Django looks for that only where there is no answer to GET."""
-        terms = self._middleware
-        key = get_cache_key(self._request, terms.key_prefix, "HEAD", cache=terms.cache)
-        own: HttpResponseBase | None = terms.cache.get(key) if key else None
+    def _head_response(self) -> HttpResponseBase | None:
+        """Return the cached response to HEAD, which Django reads only if there is none to GET."""
+        middleware = self._middleware
+        key = get_cache_key(self._request, middleware.key_prefix, "HEAD", cache=middleware.cache)
+        own: HttpResponseBase | None = middleware.cache.get(key) if key else None
         return own
 
-    def _served_old(self) -> HttpResponseBase | None:
+    def _serve_stale(self) -> HttpResponseBase | None:
         self._request._cache_update_cache = False  # type: ignore[attr-defined]
-        return self._old
+        return self._stale_page
 
-    def _next_turn(self) -> RenderLease | None:
-        """Whom this request waits for, if it waits at all."""
-        terms, asked = self._middleware, self._shelf.asked
-        timeout = getattr(terms, "page_timeout", None)
-        if not (self.waits and asked) or (timeout is not None and timeout <= 0):
+    def _next_lease(self) -> RenderLease | None:
+        """Return the lease of the page; None if this request waits for no other one."""
+        middleware, keys_read = self._middleware, self._recording_cache.keys_read
+        timeout = getattr(middleware, "page_timeout", None)
+        if not (self.may_wait and keys_read) or (timeout is not None and timeout <= 0):
             return None
         meta = self._request.META
-        learned = len(asked) > 1
-        if not (learned or terms.wait_with_cookies) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
+        vary_known = len(keys_read) > 1
+        if not (vary_known or middleware.wait_with_cookies) and (
+            meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")
+        ):
             return None
-        coordinator = coordinator_of(terms.cache_alias, terms.using)
-        self._world = coordinator.performer
-        self._key = coordinator.key(f"{asked[-1]}.{self._request.method}.turn", None)
-        if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one
+        coordinator = coordinator_of(middleware.cache_alias, middleware.using)
+        self._performer = coordinator.performer
+        self._key = coordinator.key(f"{keys_read[-1]}.{self._request.method}.turn", None)
+        if self._key in _leases_of(self._request):  # a middleware and a decorator, or a view that calls another one
             return None
         return RenderLease(coordinator, self._key)
 
-    def _patience(self) -> float:
+    def _remaining_wait(self) -> float:
         now = clock.now()
-        if self._until == inf:
-            self._until = now + self._middleware.wait
-        return 0.0 if self._old is not None else max(self._until - now, 0.0)
+        if self._wait_until == inf:
+            self._wait_until = now + self._middleware.wait
+        return 0.0 if self._stale_page is not None else max(self._wait_until - now, 0.0)
 
-    def _waited_long(self) -> bool:
-        """The page may have been stored in this moment, so that it is looked up once more."""
-        return clock.now() >= self._until
+    def _is_wait_over(self) -> bool:
+        """Whether the wait has ended. The page is read once more after that: it may have just been stored."""
+        return clock.now() >= self._wait_until
 
-    def _hold(self, turn: RenderLease) -> None:
-        self._turn = turn
-        _held(self._request).add(self._key)
+    def _keep_lease(self, lease: RenderLease) -> None:
+        self._lease = lease
+        _leases_of(self._request).add(self._key)
 
-    def _let_go(self, passing: bool) -> RenderLease | None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            _held(self._request).discard(self._key)
-            if passing and self._old is None:
-                turn.pass_by(PASSED_BY)
-        return turn
+    def _detach_lease(self, bypass: bool) -> RenderLease | None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            _leases_of(self._request).discard(self._key)
+            if bypass and self._stale_page is None:
+                lease.bypass_for(BYPASS_TIME)
+        return lease
 
     def _store(self, response: Any) -> Any:
-        """As Django does; not if the cache was cleared meanwhile: what was rendered is older than that."""
-        if self._turn is not None and not run(self._turn.holding(), self._world):
+        """Store as Django does, unless the cache was cleared since the lease was claimed: the response is older than that."""
+        if self._lease is not None and not run(self._lease.is_held(), self._performer):
             self._request._cache_update_cache = False  # type: ignore[attr-defined]
         return self._middleware.process_response(self._request, response)
 
-    def _unstored(self, response: Any) -> bool:
-        """Whether the next one's answer won't be stored either, presumably. One that is from a cache further in is no less
-        stored; 304 answers only those who have the page."""
-        kept = self._middleware.shelf.kept
-        stored = hasattr(response, FRESH) if kept is None else kept
+    def _is_not_stored(self, response: Any) -> bool:
+        """Whether responses for this page are presumably never stored. A response from an inner cache counts as stored, and
+        304 says nothing of the page."""
+        is_stored = self._middleware.recording_cache.is_stored
+        stored = hasattr(response, FRESH_UNTIL) if is_stored is None else is_stored
         return not stored and response.status_code != HTTPStatus.NOT_MODIFIED
 
     def _finish_later(self, response: Any) -> Any:
-        """A response whose template isn't rendered yet: Django does so, after the middleware for that."""
+        """Store a response after Django has rendered its template, which is after the template-response middleware."""
         response.add_post_render_callback(self._store)
 
         def render() -> Any:
@@ -221,20 +226,20 @@ class PageRequest:
             try:
                 rendered = response.render()
             except BaseException as failure:
-                self.end(passing=isinstance(failure, Exception))
+                self.end(bypass=isinstance(failure, Exception))
                 raise
-            self.end(passing=self._unstored(rendered))
+            self.end(bypass=self._is_not_stored(rendered))
             return rendered
 
-        if self._turn is not None:
+        if self._lease is not None:
             response.render = render
-            weakref.finalize(response, self._turn.drop).atexit = False  # nobody may ever render it
+            weakref.finalize(response, self._lease.abandon).atexit = False  # it may never be rendered
         return response
 
 
-def _held(request: Any) -> set[str]:
-    """The turns that this request has."""
-    held: set[str] = vars(request).setdefault(HELD, set())
+def _leases_of(request: Any) -> set[str]:
+    """Return the keys of the render leases that this request holds."""
+    held: set[str] = vars(request).setdefault(LEASES, set())
     return held
 
 

@@ -1,4 +1,4 @@
-"""The cache and the options of the page cache's middleware, with the times for which pages are kept."""
+"""The cache and the options of the page cache's middleware, with the times for which pages are is_stored."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
 from ...core import clock
-from ..options import options
+from ..options import options as check
 
 if TYPE_CHECKING:
     from ...core.durations import Duration
 
 JITTER: Final = 0.1
-"""Pages are rendered anew before their time is over, by a random share of it up to this one; what browsers are told stays."""
+"""Pages are rendered again before their ttl is over, by a random share of it up to this one. Their headers don't change."""
 
-LEARNED: Final = 86_400
-"""Seconds for which it is known, longer than any page of it is kept, by which headers an address varies."""
+HEADER_LIST_EXTRA: Final = 86_400
+"""Seconds for which the list of headers that an address varies on outlives its pages."""
 
-FRESH: Final = "_redis_locks_fresh_until"
+FRESH_UNTIL: Final = "_redis_locks_fresh_until"
 
 
 class PageOptions(MiddlewareMixin):
-    """How a middleware has requests wait. A site's are in the settings ``CACHE_MIDDLEWARE_STALE`` and ``…_WAIT``, or
-    attributes of a class of its own.
+    """Options of the page cache's middleware classes. Projects set ``CACHE_MIDDLEWARE_STALE`` and ``CACHE_MIDDLEWARE_WAIT``,
+    or the attributes of a subclass.
 
     Attributes:
-        stale: seconds for which an old page is served, while one request renders the new one.
-        wait: seconds that a request waits for another's page.
-        wait_with_cookies: also those with cookies or ``Authorization``, before it is known whether the page depends on them.
-        using: the alias of the locks, for caches that aren't on Redis.
+        stale: seconds after its ttl for which a page is served while one request renders the new one.
+        wait: seconds for which a request waits for the page that another one renders.
+        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the page
+            varies on them.
+        using: alias of the locks, for caches that aren't on Redis.
     """
 
     stale: float = 0
@@ -42,59 +43,63 @@ class PageOptions(MiddlewareMixin):
     wait_with_cookies: bool = False
     using: str | None = None
     cache_alias: str
-    shelf: RecordingCache | None = None
+    recording_cache: RecordingCache | None = None
 
     def __init__(self, get_response: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(get_response, *args, **kwargs)
-        self.agree(
+        self.set_times(
             getattr(settings, "CACHE_MIDDLEWARE_STALE", self.stale),
             getattr(settings, "CACHE_MIDDLEWARE_WAIT", self.wait),
         )
 
-    def agree(self, stale: Duration, wait: Duration) -> None:
-        """Check and set them.
+    def set_times(self, stale: Duration, wait: Duration) -> None:
+        """Check and set ``stale`` and ``wait``.
 
         Raises:
-            ValueError: one is out of its range.
+            ValueError: a time is out of its range.
         """
-        known = options({"stale": stale, "wait": wait})
-        self.stale, self.wait = known.stale, known.wait
+        checked = check({"stale": stale, "wait": wait})
+        self.stale, self.wait = checked.stale, checked.wait
 
     @property
     def cache(self) -> Any:
-        return self.shelf or RecordingCache(self)
+        return self.recording_cache or RecordingCache(self)
 
 
 class RecordingCache:
-    """A cache as Django's middleware uses it: it sees which keys are asked for, and keeps pages for longer than they are
-    fresh."""
+    """The part of a cache that Django's middleware calls. It records the keys that are read, and stores pages for ``stale``
+    seconds longer than they are fresh.
 
-    def __init__(self, terms: PageOptions) -> None:
-        self._alias = terms.cache_alias
-        self._stale = terms.stale
-        self.asked: list[str] = []
-        self._learned: list[tuple[str, Any, float]] = []
-        self.kept: bool | None = None
-        """Whether the page that was stored is there: memcached drops what is too big, and says nothing."""
+    Attributes:
+        keys_read: the keys that were read, in order.
+        is_stored: whether the cache has the page that was set; None before that. Memcached drops large values silently.
+    """
+
+    def __init__(self, options: PageOptions) -> None:
+        self._alias = options.cache_alias
+        self._stale = options.stale
+        self.keys_read: list[str] = []
+        self._header_lists: list[tuple[str, Any, float]] = []
+        self.is_stored: bool | None = None
 
     def get(self, key: str) -> Any:
-        self.asked.append(key)
+        self.keys_read.append(key)
         return caches[self._alias].get(key)
 
     def set(self, key: str, value: Any, timeout: float) -> None:
         if timeout > 0 and isinstance(value, HttpResponseBase):
-            setattr(value, FRESH, clock.wall() + timeout * (1 - JITTER * random()))  # noqa: S311 - no secret
+            setattr(value, FRESH_UNTIL, clock.wall() + timeout * (1 - JITTER * random()))  # noqa: S311 - no secret
             caches[self._alias].set(key, value, timeout + self._stale)
-            self.kept = key in caches[self._alias]
-            # After the page: who knew its headers, and found none, would render it in a turn of its own
-            while self._learned:
-                caches[self._alias].set(*self._learned.pop())
+            self.is_stored = key in caches[self._alias]
+            # After the page: a request that knew the headers, but found no page, would claim a lease of its own
+            while self._header_lists:
+                caches[self._alias].set(*self._header_lists.pop())
         elif timeout > 0:
-            self._learned.append((key, value, timeout + self._stale + LEARNED))
+            self._header_lists.append((key, value, timeout + self._stale + HEADER_LIST_EXTRA))
         else:
             caches[self._alias].set(key, value, timeout)
 
 
-def fresh(page: HttpResponseBase) -> bool:
-    """What Django's own middleware has stored is, as long as it is there."""
-    return clock.wall() < getattr(page, FRESH, inf)
+def is_fresh(page: HttpResponseBase) -> bool:
+    """Whether a page is within its ttl. A page that Django's own middleware stored always is."""
+    return clock.wall() < getattr(page, FRESH_UNTIL, inf)
