@@ -1,4 +1,4 @@
-"""A job as its record tells it."""
+"""A job, as its record describes it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _STORED_AS: Final = {
     "process": "spot",
     "retention": "keep",
     "min_hold_left": "rest",
+    "holder_fields": "holder",
     "awaited": "counted",
     "late_until": "late",
 }
@@ -37,30 +38,30 @@ _STORED_AS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the record of a key says. Times are seconds.
+    """The contents of a job's record. Times are seconds.
 
     Attributes:
         state: see ``JobState``.
-        id: of its task.
-        run: of the run that goes on, so that a run is told from a copy of itself.
+        id: the id of the task.
+        run: the id of the current run; a redelivered copy of the message has another one.
         retries: Celery's retries so far.
-        reserved: the version of its reservation; 0 if it was never reserved.
-        first: that of the first reservation in a row of replaced ones.
-        merged_id: another message of the same job, whose run this one stands for.
-        last_success: the largest reservation of a job of this key that succeeded: a message with a smaller one comes too late.
-        fingerprint: of its arguments, if they aren't its key.
-        process: the process that runs it, as its parent can name it; of a job that is done: the one that stores its result, as
-            long as that isn't known to be stored.
-        holder: host, pid, thread and name of what runs it.
-        retention: how long the record was to be kept when the job was done.
-        min_hold_left: so long after its end nothing else of this key runs.
-        ttl: so long after its end its result is the answer to new submissions.
+        reserved: the record's version at the reservation; 0 if the job was never reserved.
+        first: the first reservation in a row of reservations that replaced each other.
+        merged_id: the id of another message of the same job, which this run completes too.
+        last_success: the largest reservation of a job of this key that succeeded; a message with a smaller one is too late.
+        fingerprint: digest of the arguments, if they aren't the key.
+        process: digest of the process that runs the job, see ``process_digest``. Of a job that is done: of the process that
+            stores the result, until it has confirmed that.
+        holder_fields: host, pid, thread and name of the run, as far as ``METADATA`` names them.
+        retention: of a job that is done: how long the record is kept after the end of the run.
+        min_hold_left: how long after its end no other job of this key may run.
+        ttl: how long after its end its result is the result of new submissions.
         outcome: of a job that is done.
-        due: since 1970: from then on the message that is queued may be run; 0: at once.
-        until: since 1970: then that message is dropped; 0: never.
-        awaited: a caller or a canvas waits for this very task, by options that only its first message has.
-        late_until: since 1970: until then messages may come whose place others have taken.
-        record: as it was read.
+        due: Unix time from which the queued message may be run; 0: at once.
+        until: Unix time at which that message expires; 0: never.
+        awaited: a caller or a canvas waits for this task id, by options that only the first message has.
+        late_until: Unix time until which messages may arrive that were replaced by others.
+        record: the record that was read; None for a job that is to be written.
     """
 
     state: JobState
@@ -73,7 +74,7 @@ class Job:
     last_success: int = 0
     fingerprint: str = ""
     process: str = ""
-    holder: tuple[Any, ...] = ()
+    holder_fields: tuple[Any, ...] = ()
     retention: float = 0.0
     min_hold_left: float = 0.0
     ttl: float = 0.0
@@ -85,7 +86,7 @@ class Job:
     record: Record | None = None
 
     def fields(self) -> dict[str, Any]:
-        """What is written: only what is said."""
+        """The fields to write; those with their default are left out."""
         return {"v": VERSION, **{short: value for name, short in _NAMES.items() if (value := getattr(self, name))}}
 
     def in_state(self, state: JobState, **changes: Any) -> Self:
@@ -93,9 +94,9 @@ class Job:
         return replace(self, state=state, record=None, **changes)
 
     def requeued(self) -> Self:
-        """It runs no more, and its message comes back."""
+        """The same job after a run that ended without an outcome: its message is delivered again."""
         return self.in_state(
-            "queued", run="", process="", holder=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
+            "queued", run="", process="", holder_fields=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
         )
 
     @property
@@ -105,17 +106,17 @@ class Job:
 
     @property
     def reservation(self) -> int:
-        """The version of its reservation, which is its record's own as long as its message is being sent."""
+        """The version of the reservation: the record's own version while the message is being sent."""
         return self.reserved or (self.known.version if self.state in WAITING else 0)
 
     @property
     def sent(self) -> bool:
-        """Whether there is a message of it, as far as is known."""
+        """Whether the broker is known to have taken a message of the job."""
         return self.state not in ("reserved", "unsure")
 
     @property
     def age(self) -> float:
-        """Seconds since it was done, by the store's clock."""
+        """Seconds since the end of the run, by the store's clock."""
         return max(0.0, self.retention - self.known.lease_left)
 
     @property
@@ -124,29 +125,29 @@ class Job:
 
     @property
     def left(self) -> float:
-        """Seconds until its key is free, if nobody does anything about it."""
+        """Seconds until the key is free if the record isn't changed before."""
         return max(0.0, self.min_hold_left - self.age) if self.state == "done" else self.known.lease_left
 
     @property
     def answers(self) -> bool:
-        """Done, and its result is still the answer."""
+        """Whether the job is done and its result is still the result of new submissions."""
         return self.state == "done" and self.age < self.ttl
 
     @property
-    def who(self) -> Holder | None:
-        """What runs it."""
+    def holder(self) -> Holder | None:
+        """The run that holds the key; None unless the job runs."""
         if self.record is None or self.state != "running":
             return None
         since = self.record.version / 1_000_000
-        about = dict(zip(HOLDER_FIELDS, self.holder, strict=False))
+        about = dict(zip(HOLDER_FIELDS, self.holder_fields, strict=False))
         return Holder(self.record.version, since, self.record.lease_left, **about)
 
 
 def parse_job(record: Record | None) -> Job | None:
-    """The job of a record.
+    """The job that a record describes, or None for None.
 
     Raises:
-        LockKeyError: it isn't one that this version understands.
+        LockKeyError: the record was written by another version of ``celery_locks``, or isn't a job's.
     """
     if record is None:
         return None
@@ -157,7 +158,7 @@ def parse_job(record: Record | None) -> Job | None:
             "Run the same version everywhere, or wait until the record is gone"
         )
     values = {name: found[short] for name, short in _NAMES.items() if short in found}
-    values["holder"] = tuple(values.get("holder", ()))
+    values["holder_fields"] = tuple(values.get("holder_fields", ()))
     return Job(record=record, **values)
 
 

@@ -15,7 +15,7 @@ from django_redis_locks import LockNotAcquired, clock
 from . import signals
 from .header import HEADER
 from .options import seconds
-from .task_settings import bounded_delay, conflict_policy, conflict_wait, has_results, who
+from .task_settings import bounded_delay, conflict_policy, conflict_wait, describe, has_results
 
 if TYPE_CHECKING:
     from django_redis_locks import LockBackendError
@@ -68,14 +68,16 @@ class Delivery:
         if how == "retry" and (not is_bounded or self.header.redeliveries < task.lock_max_retries):
             self._redeliver(seconds(task.lock_retry_delay), "another job has its key")
         if how == "skip":
-            signals.send(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
-            task.on_lock_skipped(job.who)
+            signals.send(
+                signals.lock_skipped, task, f"skipped: {describe(job)}", task_id=self.message.id, holder=job.holder
+            )
+            task.on_lock_skipped(job.holder)
             self._revoke(f"another job has the key: {job.id}")
         raise LockNotAcquired(
-            f"task {task.name}: another job has the key: {who(job)}",
+            f"task {task.name}: another job has the key: {describe(job)}",
             waited=self.waited,
             retry_after=job.left,
-            holder=job.who,
+            holder=job.holder,
             key=self.header.key,
             name=task.name,
             alias=task.lock_using,

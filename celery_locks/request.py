@@ -124,8 +124,8 @@ def free_dead_run(request: Any, *, redelivered: bool) -> None:
             job_record.put(job, job.requeued(), REQUEUED_LEASE)
         else:
             job_record.drop(job)
-        died = "its process" if job.who is None else job.who
-        signals.send(signals.dead_run_freed, request.task, f"{died} died", task_id=request.id, holder=job.who)
+        died = "its process" if job.holder is None else job.holder
+        signals.send(signals.dead_run_freed, request.task, f"{died} died", task_id=request.id, holder=job.holder)
 
     _with_run(request, free)
 

@@ -206,7 +206,7 @@ class RunLock:
     @property
     def holder(self) -> Holder:
         """This run, as operators see it."""
-        holder = self._run.job.who
+        holder = self._run.job.holder
         assert holder is not None  # noqa: S101 - it runs
         return holder
 

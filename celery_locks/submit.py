@@ -25,7 +25,7 @@ from .job_record import SENDING_LEASE, record_of
 from .keys import key_of
 from .options import TaskOptions
 from .run_lock import Successor
-from .task_settings import RESULT_DEADLINE, has_results, result_state_unless_slow, who
+from .task_settings import RESULT_DEADLINE, describe, has_results, result_state_unless_slow
 from .times import times_of, widened
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class _Submission:
                 alias=self.task.lock_using,
             )
         about = {"task_id": job.id, "state": job.state}
-        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {who(job)}", **about)
+        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {describe(job)}", **about)
         return mark(self.task.AsyncResult(job.id), duplicated=True)
 
 

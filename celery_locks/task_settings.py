@@ -1,4 +1,4 @@
-"""What a task's options, Celery's and the process come to."""
+"""Values that follow from a task's options, Celery's configuration and the process."""
 
 from __future__ import annotations
 
@@ -19,37 +19,35 @@ if TYPE_CHECKING:
     from .options import Duration, OnConflict, TaskOptions
 
 LIMIT_GRACE: Final = 10.0
-"""Seconds that a task may take to end after its time limit."""
+"""Seconds after its time limit in which a task ends."""
 
 DEFAULT_VISIBILITY_TIMEOUT: Final = 3600.0
-"""Seconds after which Redis and SQS deliver once more what wasn't acknowledged, unless the transport's options say
-otherwise."""
+"""Seconds after which Redis and SQS redeliver an unacknowledged message, unless the transport's options say otherwise."""
 
 LATE_COPY_WAIT: Final = 60.0
-"""Seconds that a copy may wait in its queue after it was delivered again."""
-
+"""Seconds that a redelivered copy may wait in its queue."""
 
 RESULT_DEADLINE: Final = 60.0
-"""Seconds after which a job that is done, and has no result, won't have one."""
+"""Seconds after the end of a run in which its result is stored. A job without a result after that won't have one."""
 
 SLOW_BACKEND: Final = 1.0
-"""Seconds after which a result backend that hasn't answered counts as slow."""
+"""Seconds without an answer after which a result backend counts as slow."""
 
 SLOW_BACKEND_PAUSE: Final = 30.0
-"""Seconds for which submissions don't ask a slow result backend again."""
+"""Seconds for which submissions don't query a slow result backend again."""
 
 _unanswered_since: dict[str | None, float] = {}
-"""By the URL of a result backend: since when an answer to a submission is outstanding."""
+"""The time of the oldest unanswered query of a submission, by the URL of the result backend."""
 
 
 def process_digest(pid: int = 0) -> str:
-    """Names a process, so that its parent finds what it held when it died; whatever ``METADATA`` says."""
+    """A digest of host and pid, by which the parent of a dead process finds its records, whatever ``METADATA`` contains."""
     where = f"{socket.gethostname()}/{pid or os.getpid()}"
     return blake2b(where.encode(), digest_size=6).hexdigest()
 
 
 def holder_here(task: TaskOptions) -> tuple[Any, ...]:
-    """The holder as operators see it, as far as ``METADATA`` says."""
+    """The current run as operators see it: the fields that ``METADATA`` names, None for the others."""
     known = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -61,7 +59,7 @@ def holder_here(task: TaskOptions) -> tuple[Any, ...]:
 
 
 def max_hold_of(task: TaskOptions) -> Duration:
-    """For so many seconds its lease is renewed; -1 for ever."""
+    """Seconds for which the lease of a run is renewed; -1 for ever."""
     if task.lock_max_hold is not None:
         return task.lock_max_hold
     limit = (task.request.timelimit or (None,))[0] or task.time_limit or task.app.conf.task_time_limit
@@ -69,26 +67,29 @@ def max_hold_of(task: TaskOptions) -> Duration:
 
 
 def redelivery_window(task: TaskOptions) -> float:
-    """Seconds for which a late copy of a message may still come."""
+    """Seconds in which a late copy of a message may still be delivered."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
     return max(_visibility(task), LATE_COPY_WAIT) if _visibility(task) else DEFAULT_VISIBILITY_TIMEOUT
 
 
 def bounded_delay(task: TaskOptions, pause: float) -> float:
-    """Seconds after which a message comes again. One that waits in a worker for longer than the broker's visibility timeout
-    is delivered to others meanwhile, and each of the copies would come again by itself: they would multiply."""
+    """Limit the delay of a redelivery to half of the broker's visibility timeout.
+
+    A message that waits in a worker for longer is delivered to another worker too, and each copy would be sent again: the
+    copies would multiply.
+    """
     visibility = _visibility(task)
     return min(pause, visibility / 2) if visibility else pause
 
 
 def _visibility(task: TaskOptions) -> float:
-    """What the transport's options say; 0 if nothing."""
+    """The visibility timeout in the transport's options, in seconds; 0 if there is none."""
     return float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or 0)
 
 
 def conflict_policy(task: TaskOptions) -> OnConflict:
-    """What ``lock_on_conflict`` says, or means."""
+    """``lock_on_conflict``, or its default for this task."""
     if task.lock_on_conflict is not None:
         return task.lock_on_conflict
     return "retry" if task.unique_until == "start" else task.lock_usual_conflict
@@ -105,12 +106,12 @@ def has_results(task: TaskOptions) -> bool:
 
 
 def stores_result(task: TaskOptions) -> bool:
-    """Whether Celery stores the result of the run that goes on."""
+    """Whether Celery stores the result of the current run."""
     return has_results(task) and not task.request.is_eager and not task.request.get("ignore_result")
 
 
 def result_state(task: TaskOptions, id: str) -> str:
-    """The state of a result; "" if the result backend doesn't say."""
+    """The state of a result; "" if the result backend can't be read."""
     try:
         return str(task.backend.get_state(id))
     except Exception:  # noqa: BLE001 - there is no result backend, or it is down: whatever its library raises
@@ -118,8 +119,10 @@ def result_state(task: TaskOptions, id: str) -> str:
 
 
 def result_state_unless_slow(task: TaskOptions, id: str) -> str:
-    """As ``result_state``, and "" at once while the result backend is slow: then one submission of this process waits for it
-    every 30 s, and the others don't."""
+    """As ``result_state``, but "" at once while the result backend is slow.
+
+    One submission of this process then waits for the backend every ``SLOW_BACKEND_PAUSE`` seconds; the others don't.
+    """
     url, began = getattr(task.backend, "url", None), clock.now()
     since = _unanswered_since.setdefault(url, began)
     if SLOW_BACKEND <= began - since < SLOW_BACKEND_PAUSE:
@@ -136,10 +139,10 @@ def result_state_unless_slow(task: TaskOptions, id: str) -> str:
     return state
 
 
-def who(job: Job) -> str:
-    """For messages: its state, for how long, and who runs it. Versions are the store's clock in microseconds."""
+def describe(job: Job) -> str:
+    """For messages: the job's state, its age and its holder. Versions are the store's clock in microseconds."""
     if job.record is None:
         return f"{job.id} is {job.state}"
     began = job.record.version if job.state == "running" else job.reserved or job.record.version
     age = max(0.0, clock.wall() - began / 1_000_000)
-    return f"{job.id} is {job.state} for {age:.0f} s{'' if job.who is None else f', held by {job.who}'}"
+    return f"{job.id} is {job.state} for {age:.0f} s{'' if job.holder is None else f', held by {job.holder}'}"

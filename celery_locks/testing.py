@@ -55,7 +55,7 @@ def _without_django(app: Celery) -> Iterator[None]:
 def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
     """Have the job of these arguments run, as if in another worker: gives the id of its task."""
     job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
-    job = Job("running", uuid(), run=uuid(), holder=holder_here(task))
+    job = Job("running", uuid(), run=uuid(), holder_fields=holder_here(task))
     found = job_record.read()
     done, held = False, found
     if found is None or found.state != "running":

@@ -166,7 +166,7 @@ class DeliveredTask(Delivery):
             late_until=0.0 if previous is None else max(previous.late_until, previous.due),
             fingerprint=header.fingerprint,
             process=process_digest(),
-            holder=holder_here(task),
+            holder_fields=holder_here(task),
         )
         held = RunHold(task, header, job, self.job_record)
         try:

@@ -54,14 +54,16 @@ def test_read_of_another_version_raises_LockKeyError() -> None:
 
 
 def test_holder_of_a_running_job_is_read_and_of_a_queued_one_is_None() -> None:
-    running = parse_job(Record(1_700_000_000_000_000, Job("running", "id", holder=("h", 1, "t", "n")).fields(), 10.0))
+    running = parse_job(
+        Record(1_700_000_000_000_000, Job("running", "id", holder_fields=("h", 1, "t", "n")).fields(), 10.0)
+    )
     assert running is not None
-    assert running.who is not None
-    assert (running.who.host, running.who.pid, running.who.fence) == ("h", 1, 1_700_000_000_000_000)
-    assert running.who.since == 1_700_000_000
+    assert running.holder is not None
+    assert (running.holder.host, running.holder.pid, running.holder.fence) == ("h", 1, 1_700_000_000_000_000)
+    assert running.holder.since == 1_700_000_000
     queued = parse_job(Record(7, Job("queued", "id").fields(), 10.0))
     assert queued is not None
-    assert queued.who is None
+    assert queued.holder is None
 
 
 def test_header_written_and_read_is_unchanged() -> None:
