@@ -1,5 +1,5 @@
-"""Commands that the janitor sends for nobody who waits: what unanswered requests may have left is deleted, a place in the
-store's line is given up, a wake-up is passed on. Each may be repeated, and is while the store can't be reached."""
+"""The cleanup queue: commands that the maintenance thread sends in the background. They delete what unanswered requests may
+have left, unregister waiters and pass wake-ups on. Each is idempotent, and is repeated while the store can't be reached."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ..core.tuning import Tuned
 
 BATCH = 500
-"""Commands in one write: some 50 kB, and some ms of the server's time."""
+"""The commands in one write: about 50 kB, and some milliseconds of the server's time."""
 
 
 class CleanupQueue:
-    """What is to be sent to one store, and when. Only the janitor's thread touches it."""
+    """The commands to send to one store, with their times. Used by the maintenance thread only."""
 
     def __init__(self, backend: Backend, notify_waiters: Callable[[NotifyWaiters], object], engine: Tuned) -> None:
         self._backend = backend
@@ -38,7 +38,7 @@ class CleanupQueue:
 
     def sweep(self, effect: Cleanup) -> None:
         now = clock.now()
-        # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
+        # Reported as freed without a wake-up: a late copy of the request may have unregistered this process's own waiters
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
             self._schedule(now + after, delete, effect.lock_id, now + effect.lease)
@@ -51,11 +51,11 @@ class CleanupQueue:
         heapq.heappush(self._due, (due, self._count(), command, lock_id, end))
 
     def next_due(self) -> float:
-        """When the next one is due; infinity if there is none."""
+        """Return when the next command is due; infinity if there is none."""
         return self._due[0][0] if self._due else inf
 
     def run(self, now: float, until: float) -> None:
-        """Send what is due; a silent server is waited for until then."""
+        """Send the commands that are due, and wait for replies until ``until`` at most."""
         due: list[tuple[Command[int], LockId, float]] = []
         while self._due and self._due[0][0] <= now and len(due) < BATCH:
             due.append(heapq.heappop(self._due)[2:])
@@ -65,7 +65,7 @@ class CleanupQueue:
         try:
             patience = max(0.05, min(self._engine.tuning.maintenance_timeout, until - clock.now()))
             replies = self._backend.call_many([command for command, _, _ in due], patience)
-        except Exception as error:  # noqa: BLE001 - whatever it is, these are tried again
+        except Exception as error:  # noqa: BLE001 - whatever it is, these are sent again
             replies = [LockBackendError(repr(error))] * len(due)
         again = clock.now() + 1.0
         for (command, lock_id, end), reply in zip(due, replies, strict=True):
@@ -74,7 +74,7 @@ class CleanupQueue:
                     raise reply
                 freed = command.read(reply)
             except LockBackendError:
-                if again < end:  # the store is down: until the lease is over by itself
+                if again < end:  # the store is down: repeat until the lease ends by itself
                     self._schedule(again, command, lock_id, end)
                 continue
             if freed:

@@ -1,5 +1,5 @@
-"""Asks the store at once about holds of this process that may have been freed by force, or whose fence is wanted; and opens
-the inbox in which a process hears of that. A part of the janitor's work."""
+"""Confirms holds of this process that may have been released by force, or that were asked for their fence; and opens the inbox
+that receives such messages. Runs in the maintenance thread."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .renewal_schedule import RenewalSchedule
 
 MAX_PENDING = 10_000
-"""Places that wait to be looked at. Holds at others learn of a loss with their next renewal."""
+"""Locks that may wait for a confirmation. The loss of others is noticed by their next renewal."""
 
 
 class Confirmations:
-    """``listen`` opens an inbox for the channels that begin so."""
+    """The holds to confirm. ``listen`` opens the inbox of a channel prefix."""
 
     def __init__(
         self, backend: Backend, engine: Tuned, schedule: RenewalSchedule, listen: Callable[[str], object]
@@ -38,35 +38,41 @@ class Confirmations:
         self._lock_ids: deque[LockId] = deque()
         self.after = engine.tuning.inbox_after
         self.due = inf
-        """When to see whether something that is renewed here has no inbox."""
+        """When to check that every renewed hold has an inbox."""
 
     # From any thread.
 
     def request(self, lock_id: LockId) -> bool:
-        """Look at the holds there in the next turn; False if this process has none."""
+        """Confirm the holds of a lock in the next pass. Return False if this process has none."""
         if not (self._schedule or registry.knows(lock_id)) or len(self._lock_ids) >= MAX_PENDING:
             return False
         self._lock_ids.append(lock_id)
         return True
 
     def plan_inbox(self, hold: Hold) -> float:
-        """Something is renewed from now on. Short holds cost nothing: they are over when it is seen to."""
+        """Plan the inbox of a hold that is renewed. Short holds cost nothing: they have ended by then."""
         self.due = hold.since + self.after
         return self.due
 
     # In the janitor's thread.
 
     def open_inboxes(self, now: float) -> None:
-        """Now, and again while something is renewed: an inbox may have been closed, or refused."""
-        self.due = inf  # before the leases are counted: what comes in between plans for itself
+        """Open the inboxes of all renewed holds, and plan the next check: an inbox may have been closed, or refused."""
+        self.due = inf  # before the schedule is read: a hold added later plans its own inbox
         if self._schedule:
             for channel in {inbox_of(hold.lock_id.lock) for hold, _ in self._schedule.holds() if hold.forcible}:
                 self._listen(channel)
             self.due = min(self.due, now + 10 * self.after)
 
     def find_lost(self, timeout: float) -> list[Hold]:
-        """Write the fences of the holds that there are, and return those that the store doesn't know any more. Silence lasts
-        ``timeout`` seconds at most, and says nothing of them: the next renewal will."""
+        """Confirm the requested holds, which also publishes their fences.
+
+        Args:
+            timeout: seconds to wait for replies. An unanswered hold isn't lost: its next renewal finds out.
+
+        Returns:
+            The holds that the store doesn't have any more.
+        """
         lock_ids = {self._lock_ids.popleft() for _ in range(len(self._lock_ids))}
         if not lock_ids:
             return []
@@ -82,7 +88,7 @@ class Confirmations:
 
 
 def _needs_confirmation(hold: Hold) -> bool:
-    hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
+    hold.reserved_fences = 0  # before the state is read: from now on the next hold sends a request
     return hold.live
 
 

@@ -1,4 +1,4 @@
-"""The world that programs run in: one store, its queues and its janitor, shared by all aliases on that store."""
+"""Executes the effects of programs on one backend. Engines of one store share its local wait queues."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ALWAYS_SENT: Final = frozenset({"load/block", "load/clear", "load/put", "load/unblock"})
-"""What writers of a cache send also while its server of leases is known to be down: the write itself may reach its own."""
+"""Commands of cache writers that are sent even while the server is known to be down: the cache's own server may be up."""
 
 
 class Engine:
-    """Performs the effects of programs on one backend."""
+    """Executes the effects of programs on one backend."""
 
     def __init__(self, backend: Backend, tuning: Tuning = DEFAULT) -> None:
         self.backend = backend
@@ -95,7 +95,7 @@ class Engine:
         self.backend.close()
 
     def settle(self, seconds: float) -> None:
-        """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
+        """Wait until the maintenance thread has done all pending work, for at most ``seconds``. A barrier for tests."""
         self._maintenance.settle(seconds)
         self._maintenance.notices.settle(seconds)
 
@@ -123,7 +123,7 @@ class Engine:
         return command.read(reply)
 
     def call_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Send commands in one write; of each the raw reply, or the error."""
+        """Send commands in one write. Return the raw reply to each, or its ``LockBackendError``."""
         outage = self._outage
         if outage.suspected:
             try:
@@ -148,7 +148,7 @@ class Engine:
         return bool(self.subscribed_channel(effect.channel))
 
     def listen_for(self, lock_id: LockId) -> None:
-        """Have messages about a lock of this process reach it, soon."""
+        """Open the inbox for messages about a lock of this process, without waiting for it."""
         self._open_subscriber(inbox_of(lock_id.lock))
 
     def _open_subscriber(self, channel: str) -> None:
@@ -163,7 +163,7 @@ class Engine:
     # What the subscriber calls
 
     def on_message(self, number: str, lock: str) -> None:
-        """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
+        """Handle a message: a request to confirm holds, or a wake-up, which is passed on if no waiter is left here."""
         lock_id = LockId(self.backend.identity, lock)
         if number == LOOK:
             self._maintenance.confirm(lock_id)
@@ -207,7 +207,7 @@ def _do_nothing() -> None:
 
 
 _queues: dict[str, LocalQueues] = {}
-"""By the identity of the store: two aliases of one server queue up together."""
+"""By the identity of the store: two aliases of one server share their queues."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 

@@ -1,4 +1,4 @@
-"""Holds that aren't renewed are forgotten when their leases end, in the rounds in which others are renewed."""
+"""Has the registry forget holds that aren't renewed when their leases end, on the renewal schedule."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class LeaseEndings:
-    """``wake_by`` has the thread of the rounds look at a time, if it would sleep longer."""
+    """The endings of leases that aren't renewed. ``wake_by`` wakes the maintenance thread at a time, if it would sleep longer."""
 
     def __init__(self, schedule: RenewalSchedule, wake_by: Callable[[float], object]) -> None:
         self._schedule = schedule
         self._wake_by = wake_by
 
     def schedule(self, hold: Hold, end: float) -> None:
-        """Look at this hold a moment after ``end``."""
+        """Check this hold shortly after ``end``."""
         now = clock.now()
-        period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not before
+        period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not earlier
         self._wake_by(self._schedule.add(hold, _never, hold.lease, now, period, replace=False))
 
     def check(self, hold: Hold, now: float) -> None:
-        """Forget a hold whose lease is over. What something refers to is looked at again, a lease later."""
+        """Forget a hold whose lease has ended. A referenced one is checked again a lease later."""
         over = now >= hold.deadline or hold.lost_why is not None
         if not over or not registry.forget_unused(hold):
             self.schedule(hold, now + hold.lease / 1000 if over else hold.deadline)

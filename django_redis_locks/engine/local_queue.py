@@ -1,12 +1,12 @@
-"""Who waits for what in this process: one queue per key and *home*.
+"""The local wait queues of one store: one queue per lock and *home*.
 
-A home is the threads of the process, or one event loop: a blocked loop at the head of a common queue would hold up
-every thread behind it. Only the head of a queue asks the store; the others cost nothing. A queue counts its wake-ups,
-and the head asks again whenever the count moved since it last asked, so a wake-up that comes while the head is asking
-is not lost.
+A home is all threads of the process, or one event loop. They don't share a queue, because a blocked loop at its head would
+hold up every thread behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue counts its
+wake-ups, and the head tries again whenever the count has changed since its last attempt, so a wake-up that arrives during
+an attempt is not lost.
 
-What comes for a waiter is the queue's: a wake-up, a place in the store's line, a lock that is handed over. Whoever is
-head uses it, and what is left when the last one leaves goes to the janitor.
+A wake-up, a position in the store's wait queue and a lock that is handed over belong to the queue, not to a waiter: the
+head uses them. What is left when the last waiter leaves goes to the maintenance thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .wait_queue import QueueEngine
 
 
-MAX_REMEMBERED_KEYS = 1024  # keys that were waited for lately are remembered, at most
+MAX_REMEMBERED_KEYS = 1024  # locks with recent waiters; beyond that all of them are forgotten
 
 
 class LocalQueues:
@@ -39,32 +39,32 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self._queues: dict[LockId, dict[object, WaitQueue]] = {}
-        self._contended_until: dict[LockId, float] = {}  # until when it is likely that one has to wait
-        self._yield_until: dict[LockId, float] = {}  # until when others go first
-        self._first_waiters: dict[LockId, Waiter] = {}  # the seat that asks where no other one waits
+        self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
+        self._yield_until: dict[LockId, float] = {}  # until when other processes go first
+        self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
         self.queued: Callable[[LockId], bool] = self._queues.__contains__
-        """Whether anybody waits for a place."""
+        """Return whether this process has a waiter for a lock."""
         self.clear()
 
     def clear(self) -> None:
-        """A fork's child has none of its parent's waiters."""
+        """Remove all waiters. A forked child has none of its parent's."""
         self._mutex = threading.RLock()
         self._queues.clear()
         self._first_waiters.clear()
         self.forget_times()
 
     def forget_times(self) -> None:
-        """Another clock counts from now on: what was noted on the one before may lie in its distant future."""
+        """Forget all times, because another clock was installed: on it they may lie in the distant future."""
         self._yield_until.clear()
         self._contended_until.clear()
 
     def __len__(self) -> int:
-        """How many keys somebody waits for."""
+        """The number of locks with waiters."""
         return len(self._queues)
 
     def uncontended(self, waiter: Waiter) -> bool:
-        """Whether nobody waits there, or did lately. Who hears so has the first place in a queue that nobody has made yet:
-        whoever comes while he asks makes it, and sits down behind him."""
+        """Return True if this process has no waiter for the lock and had none within ``contention_memory``. The caller is then
+        registered as the head of the lock's queue, which the next caller creates; later callers queue behind it."""
         lock_id = waiter.lock_id
         if (
             lock_id in self._queues
@@ -76,7 +76,8 @@ class LocalQueues:
         return True
 
     def end_uncontended(self, waiter: Waiter) -> bool:
-        """He has his answer, and there is nothing to wait for; False if others came meanwhile, whose queue he is to leave."""
+        """End an uncontended attempt. Return False if other waiters have queued since; the caller must then leave their
+        queue explicitly."""
         return self._first_waiters.pop(waiter.lock_id, None) is waiter
 
     def _enqueue(self, waiter: Waiter, engine: QueueEngine) -> None:
@@ -110,7 +111,7 @@ class LocalQueues:
             waiter.caller = weakref.ref(caller, partial(self._abandoned, queue, waiter.lock_id, engine))
 
     def _abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine, _: object) -> None:
-        """A caller is gone and has left its seat behind. A finalizer's: any lock may be held."""
+        """Remove the waiter of a caller that was collected. Called by a finalizer, so any mutex may be held."""
         engine.put(partial(self._drop_abandoned, queue, lock_id, engine))
         queue.notify_all()
 
@@ -126,7 +127,7 @@ class LocalQueues:
                 queue.notify_head()
 
     def leave(self, effect: LeaveQueue, engine: QueueEngine) -> None:
-        """Every step may be done again: a signal handler may have raised between any two of them."""
+        """Remove a waiter from its queue. A signal handler may raise between any two steps, so each of them is repeatable."""
         waiter = effect.waiter
         lock_id = waiter.lock_id
         with self._mutex:
@@ -146,7 +147,7 @@ class LocalQueues:
                     self._queues.pop(lock_id, None)
 
     def _remember(self, until: dict[LockId, float], lock_id: LockId, seconds: float) -> None:
-        """For so long. What is forgotten costs a round trip or two."""
+        """Keep an entry for this many seconds. Losing one costs a round trip or two."""
         if len(until) >= MAX_REMEMBERED_KEYS:
             until.clear()
         until[lock_id] = clock.now() + seconds
@@ -180,7 +181,7 @@ class LocalQueues:
                 if queue is not None and queue.has_waiter():
                     queue.handed = effect.handed
                     queue.notify_head()
-                    # last: until then its holder, if he is interrupted, has the janitor free it
+                    # last: a holder that is interrupted before this has the maintenance thread free the lock
                     effect.handed.hold.state = State.GONE
                     return True
         return False
@@ -196,7 +197,7 @@ class LocalQueues:
             return queue.address
 
     def notify_waiters(self, effect: NotifyWaiters, engine: QueueEngine) -> None:
-        """Who hears of it from the store, because it is registered, is left to that."""
+        """Wake the waiters of a freed lock. Queues that are registered in the store are woken by the store."""
         lock_id = effect.lock_id
         if effect.address:
             number = effect.address.rpartition(" ")[2]
@@ -218,7 +219,7 @@ class LocalQueues:
                     queue.wake()
 
     def wake(self, lock_id: LockId, number: str) -> bool:
-        """The store has taken this queue out of the line, since the lock may be free; False if nobody waits there."""
+        """Wake a queue that the store unregistered, because the lock may be free. Return False if it has no waiter."""
         with self._mutex:
             for queue in self._of(lock_id):
                 if queue.number == number and queue.has_waiter() and not queue.loop_closed():
@@ -228,7 +229,7 @@ class LocalQueues:
         return False
 
     def wake_all(self) -> None:
-        """Wake-ups may have been missed."""
+        """Wake all queues, because wake-ups may have been missed."""
         with self._mutex:
             for lock_id in list(self._queues):
                 for queue in self._of(lock_id):
@@ -253,10 +254,12 @@ class LocalQueues:
         return attempt  # type: ignore[return-value]
 
     def begin_wait(self, effect: Wait, engine: QueueEngine) -> Attempt | float | None:
-        """A wait begins: as ``WaitQueue.attempt``."""
+        """Begin a wait. Returns as ``WaitQueue.attempt``."""
         waiter, pause, position = effect.waiter, effect.pause, effect.position
         with self._mutex:
-            if waiter.queue is None or waiter not in waiter.queue.waiters:  # who sat it down may have been interrupted
+            if (
+                waiter.queue is None or waiter not in waiter.queue.waiters
+            ):  # an exception may have interrupted the call that added it
                 self._enqueue(waiter, engine)
             queue: WaitQueue = waiter.queue
             if position is not None:
@@ -268,7 +271,7 @@ class LocalQueues:
             return queue.attempt(waiter, effect.until, engine)
 
     def continue_wait(self, effect: Wait, engine: QueueEngine) -> Attempt | float | None:
-        """A sleeper woke up: as ``WaitQueue.attempt``."""
+        """Continue a wait after a sleep. Returns as ``WaitQueue.attempt``."""
         with self._mutex:
             queue: WaitQueue = effect.waiter.queue
             queue.has_waiter()

@@ -1,8 +1,8 @@
-"""The janitor: one daemon thread per server, for everything that must happen while nobody waits for it.
+"""The maintenance thread: one daemon thread per backend, for all work that no caller waits for.
 
-It renews leases, at a third of each, all that are due in one write; deletes what unanswered requests may have left;
-tells holders that their lease is lost; and rings the alarms of sleeping tasks. Renewal follows one rule: the hold is
-reachable. While its owner lives the registry reaches it; afterwards only the user's own references do.
+It renews leases after a third of each, all that are due in one write; deletes what unanswered requests may have left;
+reports lost leases to their holders; and runs the timers of sleeping tasks. A lease is renewed while its hold is reachable:
+through the registry while the owner lives, afterwards only through the user's own references.
 
 ``put`` is safe anywhere, in a finalizer or a signal handler too.
 """
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("django_redis_locks.renew")
 
-EXIT_FLUSH = 1.0  # seconds that the end of the interpreter may spend on releases that are still queued
+EXIT_FLUSH = 1.0  # seconds that the interpreter's exit may spend on queued releases
 
 
 class MaintenanceThread:
-    """The thread of one backend. It begins with the first thing to do."""
+    """The maintenance thread of one backend. It starts with its first job."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class MaintenanceThread:
         _threads.add(self)
 
     def after_fork_in_child(self) -> None:
-        """The parent's thread doesn't exist here, and its holds aren't ours."""
+        """Start without a thread and without the parent's holds."""
         self._mutex = threading.RLock()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakeup = ThreadEvent()
@@ -86,12 +86,12 @@ class MaintenanceThread:
         self._thread = BackgroundThread(self._run, "django-redis-locks maintenance")
         self._pid = os.getpid()
         self._started_in = 0
-        """The process in which the thread was started."""
+        """The id of the process in which the thread was started."""
 
     # Called from any thread.
 
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int) -> None:
-        """Renew a hold, or ring when its fixed lease ends."""
+        """Renew a hold, or report its loss when its fixed lease ends."""
         if hold.pid != self._started_in:
             self._start_for(hold)
         hold.watched = True
@@ -105,8 +105,8 @@ class MaintenanceThread:
             self._renewals.report_loss_at_end(hold, "expired")
 
     def forget_at_end(self, hold: Hold) -> None:
-        """Have the registry forget a hold that isn't renewed when its lease is over."""
-        with contextlib.suppress(LockBackendError):  # no thread to be had: it is only memory
+        """Have the registry forget a hold that isn't renewed, when its lease ends."""
+        with contextlib.suppress(LockBackendError):  # no thread can be started: this only costs memory
             if hold.pid != self._started_in:
                 self._start_for(hold)
             hold.watched = True
@@ -124,18 +124,18 @@ class MaintenanceThread:
     def sweep(self, effect: Cleanup) -> None:
         self._reset_if_forked()
         self.put(lambda: self._cleanups.sweep(effect))
-        with contextlib.suppress(LockBackendError):  # the error that is on its way is the one to see
+        with contextlib.suppress(LockBackendError):  # the caller's own error is the one to report
             self._thread.start()
 
     def send(self, command: Command[int], lock_id: LockId) -> None:
-        """Send a command that nobody waits for, soon, and again for a while if the store can't be reached."""
+        """Send a command in the background, and repeat it for ``max_poll_interval`` while the store can't be reached."""
         self._reset_if_forked()
         self.put(lambda: self._cleanups.send(command, lock_id))
         with contextlib.suppress(LockBackendError):
             self._thread.start()
 
     def confirm(self, lock_id: LockId) -> None:
-        """Ask the store about the holds there, soon: one may have been freed by force."""
+        """Check in the background that the store still has this process's holds of a lock: one may have been released by force."""
         self._reset_if_forked()
         if self._confirmations.request(lock_id):
             self._wakeup.set()
@@ -143,7 +143,7 @@ class MaintenanceThread:
                 self._thread.start()
 
     def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
-        """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back.
+        """Call ``ring`` in the maintenance thread at a time of the engine's clock. Returns a function that cancels the call.
 
         Raises:
             LockBackendError: this process can't start a thread.
@@ -154,48 +154,48 @@ class MaintenanceThread:
             self._timers.at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
 
         self._reset_if_forked()
-        self._thread.start()  # first: nothing is left to ring if that raises
+        self._thread.start()  # first: if it raises, no job must be left
         self.put(plan)
         return box.clear
 
     def _reset_if_forked(self) -> None:
-        """A fork that didn't run Python's hooks is found out before anything is put or entered, which would be lost."""
+        """Detect a fork that ran no Python hooks, before a job is queued: it would be lost."""
         if self._pid != os.getpid():
             with _fork_mutex:
                 if self._pid != os.getpid():
                     self.after_fork_in_child()
 
     def put(self, job: Callable[[], object]) -> None:
-        """Have the thread call ``job``, if it runs."""
+        """Have the thread call ``job``, if the thread runs. Safe in a finalizer and in a signal handler."""
         self._jobs.append(job)
         self._wakeup.set()
 
     def wake(self) -> None:
-        """Have the thread look what is due: the clock may have changed."""
+        """Have the thread check what is due, because another clock was installed."""
         self._confirmations.due = inf
         self._wakeup.set()
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
-        """Whether its thread runs, and has something to do or doesn't sleep."""
+        """Return whether the thread runs, and has work to do or doesn't sleep."""
         thread = self._thread.ident
         return thread is not None and (bool(self._jobs) or not sleeps(thread) or self.notices.busy(sleeps))
 
     def settle(self, seconds: float) -> None:
-        """Wait until what was put so far is done, and what is due was swept; at most so long."""
-        for _ in range(2):  # the second job is done after the turn that the first one was a part of
+        """Wait until all jobs so far and all cleanup that is due are done, for at most ``seconds``."""
+        for _ in range(2):  # the second job runs after the whole pass that ran the first one
             self._call_and_wait(lambda: None, seconds)
 
     def renewed(self) -> list[Hold]:
-        """The holds whose leases are renewed, of locks and of records."""
+        """Return the renewed holds, of locks and of records."""
         return [hold for hold, _ in self._schedule.holds()]
 
     @property
     def renews(self) -> bool:
-        """Whether there may be leases to renew."""
+        """Whether there are leases to renew."""
         return len(self._schedule) > 0
 
     def flush(self, seconds: float) -> None:
-        """The process ends: try all that is to be swept once more now, at most so long."""
+        """Run all pending cleanup once more before the process ends, for at most ``seconds``."""
         self._call_and_wait(lambda: self._cleanups.run(inf, inf), seconds)
 
     def _call_and_wait(self, job: Callable[[], object], seconds: float) -> None:
@@ -209,9 +209,9 @@ class MaintenanceThread:
         while True:
             try:
                 self._run_once()
-            except BaseException as error:  # noqa: BLE001 - locks of others depend on this thread
+            except BaseException as error:  # noqa: BLE001 - other locks depend on this thread
                 end_process_on_exit(error)
-                text = "The janitor of %r stumbled and goes on"
+                text = "The maintenance thread of %r failed and continues"
                 self.notices.post(partial(_log.error, text, self._backend, exc_info=error))
                 time.sleep(0.1)
 
@@ -220,7 +220,9 @@ class MaintenanceThread:
             until = self._next_due()
             with self._mutex:
                 self._sleeps_until = until
-            if self._next_due() >= until:  # who entered something in between saw that it needn't wake us, or we see it
+            if (
+                self._next_due() >= until
+            ):  # a caller that added a job in between saw ``_sleeps_until``, or its job is seen here
                 break
         if not self._jobs:
             self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.longest_sleep))
@@ -240,7 +242,7 @@ class MaintenanceThread:
         )
 
     def _request_timeout(self) -> float:
-        """For how long a request that isn't urgent may keep what is due next from being done."""
+        """Return the timeout, in seconds, of a request that must not delay the next job much."""
         return max(0.05, min(self._engine.tuning.maintenance_timeout, self._next_due() - clock.now()))
 
     def _wake_by(self, due: float) -> None:
@@ -266,7 +268,7 @@ def _wake_all() -> None:
 
 
 _fork_mutex = threading.RLock()
-"""Taken only in a child that nobody told of its fork, so its parent's threads never had it."""
+"""Only taken in a child after a fork without hooks, so the parent's threads never held it."""
 
 
 def _flush_at_exit() -> None:

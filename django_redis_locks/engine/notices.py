@@ -1,7 +1,7 @@
 """The thread that runs the user's code for the maintenance thread: log handlers, signal receivers, ``on_lost``.
 
-They may block, and losses come in crowds: a mail handler that takes seconds must not keep the leases of other locks from
-being renewed. So the calls wait in a queue, in the order in which it happened, but for ``on_lost``, which comes first.
+They may block, and many locks are often lost at once: a mail handler that takes seconds must not delay the renewal of other
+leases. So the calls wait in a queue, in order of time, except ``on_lost``, which comes first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _log = logging.getLogger("django_redis_locks")
 
 
 class Notices:
-    """Calls that one thread makes, one after the other. The thread begins with the first one."""
+    """A queue of calls that one thread makes one after the other. The thread starts with the first call."""
 
     def __init__(self, engine: Tuned) -> None:
         self._engine = engine
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """The parent makes its calls itself."""
+        """Start without a thread and without the parent's calls."""
         self._first: deque[Callable[[], object]] = deque()
         self._calls: deque[Callable[[], object]] = deque()
         self._calling = False
@@ -41,33 +41,35 @@ class Notices:
         self._thread = BackgroundThread(self._run, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
-        """Have the thread make this call, unless too many wait. Its exceptions are logged."""
+        """Queue a call, or drop it if ``most_notices`` calls wait. Its exceptions are logged."""
         if len(self._calls) < self._engine.tuning.most_notices:
             self._put(self._calls, call)
         else:
             self._dropped += 1
 
     def post_first(self, call: Callable[[], object]) -> None:
-        """Have it make this call before those; it is never dropped."""
+        """Queue a call before those of ``post``. It is never dropped."""
         self._put(self._first, call)
 
     def _put(self, queue: deque[Callable[[], object]], call: Callable[[], object]) -> None:
         queue.append(call)
         try:
             self._thread.start()
-        except LockBackendError:  # no thread to be had: the maintenance thread makes the call, unless it is in one
+        except (
+            LockBackendError
+        ):  # no thread can be started: the maintenance thread makes the call, unless it is making one
             if not self._calling:
                 self._make_calls()
         else:
             self._wakeup.set()
 
     def settle(self, seconds: float) -> None:
-        """Wait until the calls that were posted so far are made, at most so long."""
+        """Wait until all calls so far are made, for at most ``seconds``."""
         if self._first or self._calls or self._calling:
             call_and_wait(partial(self._put, self._calls), lambda: None, seconds)
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
-        """Whether there are calls to make, and the thread doesn't sleep in one."""
+        """Return whether there are calls to make, and the thread doesn't sleep in one."""
         waits = bool(self._first or self._calls)
         return (waits or self._calling) and not sleeps(self._thread.ident or 0)
 
@@ -82,7 +84,7 @@ class Notices:
             while queue := self._first or self._calls:
                 try:
                     queue.popleft()()
-                except BaseException as error:  # noqa: BLE001 - the user's code, in our thread: no exit may end that
+                except BaseException as error:  # noqa: BLE001 - the user's code runs here: its SystemExit must not end the thread
                     end_process_on_exit(error)
                     with contextlib.suppress(BaseException):  # a log handler may be what fails
                         _log.exception("A notice of a lock failed")

@@ -1,4 +1,4 @@
-"""What ``on_lost`` says is done when a lock is lost."""
+"""Runs ``on_lost`` when a lock is lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ _log = logging.getLogger("django_redis_locks.lost")
 
 
 def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
-    """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``. What a callback has
-    as ``at_once`` doesn't block, and is called before, at once. Once for each hold."""
+    """Run the ``on_lost`` of a hold, once: cancel the task that acquired the lock, or call the callback.
+
+    Args:
+        hold: the lost hold.
+        post: queues the callback of a thread; the callback of a task is called in its event loop. A callback's ``at_once``
+            attribute, which must not block, is called immediately.
+    """
     with hold.mutex:
         wanted, hold.on_lost = hold.on_lost, None
     grant = hold.grant() if callable(wanted) else None  # kept until the call is made
@@ -32,7 +37,7 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
                     task.cancel(f"lock {hold.name} was lost")
             elif callable(wanted) and grant is not None:
                 wanted(grant)
-        except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
+        except BaseException:  # noqa: BLE001 - the user's code runs here: its SystemExit must not end the thread
             _log.exception("on_lost of lock %s failed", escape_unprintable(hold.name))
 
     at_once = getattr(wanted, "at_once", None)
@@ -44,4 +49,4 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
     try:
         loop.call_soon_threadsafe(call, context=Context())
     except RuntimeError:
-        pass  # the loop is closed, and its tasks are gone
+        pass  # the loop is closed, and its tasks have ended

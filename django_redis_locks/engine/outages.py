@@ -1,7 +1,8 @@
-"""What this process knows of servers that can't be reached: one caller finds out, and the others fail at once.
+"""Outages of servers, a circuit breaker: one caller notices that a server is down, and the others fail immediately.
 
-A server is *down* when requests to it have failed for as long as a caller was to wait for it, and none was answered in
-between. From then on callers fail without asking it. A thread asks once a second, and the first answer ends the outage.
+A server is *down* when requests to it have failed for the whole ``backend_wait`` of a caller, and none was answered in
+between. From then on callers fail without a request. A thread probes the server once a second; the first answer ends the
+outage.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.backend")
 
 LOST_PROBES: Final = 5
-"""After so many intervals without a probe its thread is taken for dead, and one caller asks."""
+"""Intervals without a probe after which the probing thread counts as dead, and one caller sends a request."""
 
 
 class Prober(Tuned, Protocol):
-    """The engine that the thread asks for."""
+    """The engine that the thread probes for."""
 
     def post(self, call: Callable[[], object], /) -> object:
-        """Have the thread of notices make this call."""
+        """Queue a call for the thread of notices."""
 
 
 class Outage:
-    """Of one server, which several aliases may use.
+    """The state of one server, which several aliases may use.
 
     Args:
-        server: its address, and behind a space what else differs between those who reach it and those who don't.
+        server: its address; after a space whatever else decides whether a client can reach it.
 
     Attributes:
-        suspected: the last request failed. While it is False nothing else here needs to be asked.
+        suspected: the last request failed. While it is False no method needs to be called.
     """
 
     def __init__(self, server: str) -> None:
@@ -50,7 +51,7 @@ class Outage:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        """The thread that asks is the parent's: the child finds out for itself."""
+        """Forget the outage: the probing thread exists in the parent only."""
         self._mutex = threading.RLock()
         self._pid = os.getpid()
         self._wakeup = ThreadEvent()
@@ -58,14 +59,14 @@ class Outage:
         self.forget()
 
     def forget(self) -> None:
-        """As if no request had ever failed."""
+        """Reset to the state without failures."""
         self._down = False
         self._failure = ""
         self._since = self._last = self._probed = -inf
         self.suspected = False
 
     def check(self) -> None:
-        """Before a request.
+        """Check the server before a request.
 
         Raises:
             LockBackendError: the server is down.
@@ -76,14 +77,14 @@ class Outage:
             now = clock.now()
             if now < self._probed + LOST_PROBES * self._engine.tuning.probe_interval:
                 raise LockBackendError(
-                    f"{self._failure} (it is known to be down, and asked once a second)",
+                    f"{self._failure} (it is known to be down, and probed once a second)",
                     transient=True,
                     unreachable=True,
                 )
-            self._probed = now  # by this caller, and the others fail on
+            self._probed = now  # this caller probes the server; the others still fail
 
     def answered(self) -> None:
-        """A request was answered, whatever the answer."""
+        """Record that a request was answered, even with an error."""
         with self._mutex:
             was_down = self._down
             self.forget()
@@ -91,15 +92,17 @@ class Outage:
             self._engine.post(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
     def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Prober) -> float:
-        """A request that was sent then had no answer.
+        """Record that a request wasn't answered.
 
         Args:
-            failure: why, for those who fail at once from now on.
-            patience: seconds for which the caller waits for an unreachable server. After the shortest one it is down.
-            probe: asks it; raises ``LockBackendError`` if it can't be reached.
+            sent: when it was sent.
+            failure: the reason, for the errors of callers that fail immediately from now on.
+            patience: seconds for which the caller retries an unreachable server. The shortest of all callers counts.
+            probe: sends a request; raises ``LockBackendError`` if the server can't be reached.
+            engine: the caller's engine.
 
         Returns:
-            For how many seconds the caller may go on.
+            The seconds for which the caller may go on retrying.
         """
         now = clock.now()
         with self._mutex:
@@ -107,7 +110,7 @@ class Outage:
                 return self._since + patience - now
             goes_on = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
             if not goes_on:
-                self._since = now  # what failed long before is no part of it
+                self._since = now  # an earlier failure belongs to another outage
             self._last = now
             self.suspected = True
             left = self._since + patience - now
@@ -116,7 +119,7 @@ class Outage:
             self._failure, self._probe, self._engine = failure, probe, engine
             try:
                 self._thread.start()
-            except LockBackendError:  # no thread to be had: each caller finds out for itself
+            except LockBackendError:  # no thread can be started: each caller finds out for itself
                 return 0.0
             self._probed = now
             self._down = True
@@ -132,11 +135,11 @@ class Outage:
                 self.probe()
 
     def probe(self) -> None:
-        """Ask the server; an answer ends the outage."""
+        """Send a request to the server; an answer ends the outage."""
         self._probed = clock.now()
         try:
             self._probe()
-        except Exception as failure:  # noqa: BLE001 - whatever else it is, the next caller sees it
+        except Exception as failure:  # noqa: BLE001 - the next caller gets any other error itself
             if isinstance(failure, LockBackendError) and failure.unreachable:
                 return
         self.answered()
@@ -147,7 +150,7 @@ _mutex = threading.RLock()
 
 
 def outage_of(server: str) -> Outage:
-    """What is known of a server by its address."""
+    """Return the outage state of a server."""
     with _mutex:
         return _outages.setdefault(server, Outage(server))
 

@@ -1,4 +1,4 @@
-"""Renewal of the leases that are due, and the news that one is lost: a part of the janitor's work."""
+"""Renews the leases that are due, and reports the lost ones. Runs in the maintenance thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("django_redis_locks.renew")
 
 
 class Renewals:
-    """What the janitor's thread does about the leases of one backend. ``put`` gives that thread a job."""
+    """Renews the leases of one backend. ``put`` queues a job for the maintenance thread."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Renewals:
         self._put = put
 
     def run(self) -> None:
-        """Renew what is due."""
+        """Renew the leases that are due."""
         while True:
             sent = clock.now()
             holds: list[Hold] = []
@@ -75,7 +75,7 @@ class Renewals:
             if not holds:
                 return
             first_end = min(hold.deadline for hold in holds)
-            patience = (first_end - sent) / 3  # silence must leave room for other tries
+            patience = (first_end - sent) / 3  # a server that doesn't answer must leave time for further attempts
             replies: list[Any]
             try:
                 replies = renew(
@@ -83,24 +83,24 @@ class Renewals:
                     self._backend,
                     max(0.05, min(self._engine.tuning.maintenance_timeout, patience)),
                 )
-            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
+            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay scheduled
                 replies = [LockBackendError(repr(error))] * len(holds)
             for hold, entry, reply in zip(holds, entries, replies, strict=True):
                 try:
                     self._record_reply(hold, entry, sent, reply)
-                except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
+                except Exception:  # noqa: BLE001 - a failure with one hold must not affect the others
                     self._retry_soon(hold, entry)
 
     def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
         hold = ref()
         if hold is not None and hold.owner() not in running and not is_alive(hold):
             registry.forget_hold(hold)
-            hold = None  # ours must not be the reference that keeps it
+            hold = None  # this frame must not keep it alive
             hold = ref()
         return hold
 
     def _needs_renewal(self, hold: Hold, now: float) -> bool:
-        hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
+        hold.reserved_fences = 0  # before the state is read: from now on the next hold sends a request
         if hold.state is not State.HELD:
             return False
         if hold.lost_why is not None or not hold.renew_until:
@@ -140,7 +140,7 @@ class Renewals:
         self._schedule.add(hold, entry.prolong, entry.lease, now, pause, exact=True)
 
     def report_loss_at_end(self, hold: Hold, why: str) -> None:
-        """Tell of a loss when a lease that isn't renewed ends."""
+        """Report the loss when a lease that isn't renewed ends."""
         ref = weakref.ref(hold)
 
         def held() -> Hold | None:
@@ -152,13 +152,17 @@ class Renewals:
             if hold is None:
                 return
             now = clock.now()
-            if now < hold.deadline or not self.report_loss(hold, why, now):  # extended meanwhile
+            if now < hold.deadline or not self.report_loss(hold, why, now):  # it was extended
                 self._timers.at(hold.deadline, end, held)
 
         self._put(lambda: self._timers.at(hold.deadline, end, held))
 
     def report_loss(self, hold: Hold, why: str, at: float = inf) -> bool:
-        """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
+        """Mark a hold as lost and report it, unless it was released, or extended beyond ``at``, a time after its lease.
+
+        Returns:
+            Whether the hold has ended.
+        """
         if hold.mark_lost(why, at=at) and hold.on_lost is not None:
             call_on_lost(hold, self._notices.post_first)
         if hold.lost_why is not None and registry.crowded:

@@ -1,4 +1,4 @@
-"""Renewals of many locks in few commands: one request each would cost us more than the store."""
+"""Renews many locks in few commands: one request each would cost this process more than the store."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from ..core.commands import Command
 
 MAX_LOCKS = 100
-"""Locks in one command: some tenths of a millisecond of the server's time."""
+"""The locks in one command: some tenths of a millisecond of the server's time."""
 
 
 def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -> list[Any]:
-    """Carry these commands out, with one write; silence lasts ``timeout`` seconds at most. Locks that are renewed for the
-    same time, and listed in the same index, go together.
+    """Send renewals in one write. Locks with the same lease and the same index share a command.
+
+    Args:
+        prolongs: one command per hold.
+        backend: where to send them.
+        timeout: seconds to wait for replies.
 
     Returns:
-        Of each whether it is still ours, or the error.
+        For each hold whether it still has the lock, or its ``LockBackendError``.
     """
     groups: dict[Any, list[int]] = {}
     commands: list[Command[Any]] = []

@@ -1,9 +1,9 @@
-"""Which leases are to be renewed next.
+"""The renewal schedule: which leases are due next.
 
-To take a lock and to give it back costs an insertion into a plain dict and its removal. When the first one that was put
-there is due the janitor sorts all that are still there into slots: leases of one length that come due within one slot
-are renewed together, at its beginning, from then on in one write. So nothing costs more with ten thousand holds than with
-one, and short holds are never sorted.
+An acquire adds an entry to a plain dict, and its release removes it. When the first of the new entries is due, the
+maintenance thread sorts the remaining ones into slots: leases of one length that are due within one slot are renewed
+together at its beginning, in one write. So the cost of a lock doesn't grow with the number of holds, and short holds are
+never sorted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 
 class ScheduledRenewal(NamedTuple):
-    """A hold to renew: when, whose, how, and for how many milliseconds; ``exact``: not with others of its slot."""
+    """The next renewal of a hold.
+
+    Attributes:
+        due: when, on the engine's clock.
+        hold: a weak reference to it.
+        prolong: makes the command for a token and a lease in milliseconds.
+        lease: milliseconds.
+        exact: renewed at ``due``, not at the beginning of its slot.
+    """
 
     due: float
     hold: weakref.ref[Hold]
@@ -35,7 +43,7 @@ class ScheduledRenewal(NamedTuple):
 
 SLOTS = 60_000.0
 LONGEST_SLOT = 0.5
-"""Leases that come due within the same sixtieth of their length (they are in ms), or half second, are renewed together."""
+"""Leases (in ms) that are due within the same sixtieth of their length, or half second, are renewed together."""
 
 _tuple, _ref = tuple.__new__, weakref.ref
 
@@ -43,22 +51,21 @@ _tuple, _ref = tuple.__new__, weakref.ref
 class RenewalSchedule:
     """The leases of one store, weakly held.
 
-    A release or an acquire may begin at any moment within the thread that is at it here: a signal handler's, or the
-    collector's. So the mutex may be entered again, each change of a dict is one step of its own, and nothing is iterated
-    over but a copy.
+    A signal handler or the garbage collector may acquire or release a lock in the middle of any method here. So the mutex
+    is reentrant, each change of a dict is atomic, and iteration uses copies.
     """
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """A fork's child renews none of its parent's."""
+        """Remove all entries. A forked child renews none of its parent's leases."""
         self._new: dict[int, ScheduledRenewal] = {}
         self._known: dict[int, ScheduledRenewal] = {}
         self._first_new = inf
-        """No new one is due before; it may be gone by then."""
+        """No new entry is due before this time; the entry that set it may be removed by then."""
         self._mutex = threading.RLock()
-        # The janitor's alone:
+        # Used by the maintenance thread only:
         self._slots: dict[tuple[float, int], deque[tuple[int, ScheduledRenewal]]] = {}
         self._order: list[tuple[float, int, tuple[float, int]]] = []
         self._count = itertools.count().__next__
@@ -75,12 +82,23 @@ class RenewalSchedule:
         exact: bool = False,
         replace: bool = True,
     ) -> float:
-        """Renew this hold ``period`` seconds after ``since``, which is now or was a moment ago; returns that time. Unless
-        it must be ``exact`` it may be a little earlier, together with others. Without ``replace`` an entry that another thread
-        makes at the same time stays."""
+        """Schedule the next renewal of a hold.
+
+        Args:
+            hold: held weakly.
+            prolong: makes the command for a token and a lease in milliseconds.
+            lease: milliseconds.
+            since: now, or a moment ago, on the engine's clock.
+            period: seconds from ``since`` until the renewal.
+            exact: False allows a slightly earlier renewal, together with others.
+            replace: False keeps an entry that another thread adds at the same time.
+
+        Returns:
+            The time of the renewal.
+        """
         due = since + period
         entry: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
-        # What a dead hold left under the same id counts no more
+        # A collected hold may have left an entry under the same id
         if replace or self._new.setdefault(id(hold), entry).hold() is not hold:
             self._new[id(hold)] = entry
         if due < self._first_new:
@@ -93,23 +111,23 @@ class RenewalSchedule:
         if self._new.pop(key, None) is None:
             self._known.pop(key, None)
 
-    # In the janitor's thread, in which no signal handler runs.
+    # In the maintenance thread, in which no signal handler runs.
 
     def __len__(self) -> int:
         return len(self._new) + len(self._known)
 
     def holds(self) -> list[tuple[Hold, ScheduledRenewal]]:
-        """All that is renewed."""
+        """Return all holds with their entries."""
         entries = [*self._new.copy().values(), *self._known.copy().values()]
         found = [(entry.hold(), entry) for entry in entries]
         return [(hold, entry) for hold, entry in found if hold is not None]
 
     def next_due(self) -> float:
-        """When to look for what is due; infinity if there is nothing."""
+        """Return when to check for due entries; infinity if there are none."""
         return min(self._order[0][0], self._first_new) if self._order else self._first_new
 
     def due(self, now: float, most: int) -> list[ScheduledRenewal]:
-        """Take out what is due, at most so many."""
+        """Remove and return the entries that are due, at most ``most``."""
         if now >= self._first_new:
             self._sort_new()
         due: list[ScheduledRenewal] = []
@@ -127,12 +145,12 @@ class RenewalSchedule:
 
     def _sort_new(self) -> None:
         with self._mutex:
-            self._first_new = inf  # before they are taken out: what comes in between is found, or sets it
+            self._first_new = inf  # before the loop: an entry added during it is found by it, or sets this again
         new, known, slots = self._new, self._known, self._slots
         while new:
             try:
                 key, entry = new.popitem()
-            except KeyError:  # released in this moment
+            except KeyError:  # released at this moment
                 return
             begin, lease = entry.due, entry.lease
             if not entry.exact:

@@ -1,4 +1,4 @@
-"""What a thread is to do at certain times."""
+"""Timers of a thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PRUNE_ABOVE = 64
-"""So many jobs may wait although nothing wants them any more."""
+"""The number of jobs above which unwanted ones are removed."""
 
 
 class Timers:
-    """Jobs of one thread, each at a time of our clock."""
+    """The jobs of one thread, each at a time of the engine's clock."""
 
     def __init__(self) -> None:
         self._jobs: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
@@ -28,11 +28,11 @@ class Timers:
         return len(self._jobs)
 
     def next_due(self) -> float:
-        """When the next one is due; infinity if there is none."""
+        """Return when the next job is due; infinity if there is none."""
         return self._jobs[0][0] if self._jobs else inf
 
     def at(self, at: float, job: Callable[[], object], wanted: Callable[[], object]) -> None:
-        """Do a job then. Once many wait, those that aren't ``wanted`` any more are forgotten."""
+        """Run ``job`` at a time. Once many wait, those are removed for which ``wanted`` returns a false value."""
         heapq.heappush(self._jobs, (at, self._count(), job, wanted))
         if len(self._jobs) > self._crowded:
             self._jobs = [entry for entry in self._jobs if entry[3]()]
@@ -40,6 +40,6 @@ class Timers:
             self._crowded = PRUNE_ABOVE + 2 * len(self._jobs)
 
     def run_due(self) -> None:
-        """Do what is due."""
+        """Run the jobs that are due."""
         while self._jobs and self._jobs[0][0] <= clock.now():
             heapq.heappop(self._jobs)[2]()

@@ -1,4 +1,4 @@
-"""One queue of waiters of this process: the threads that wait for a key, or the tasks of one event loop that do."""
+"""One local wait queue: the threads of this process that wait for one lock, or the tasks of one event loop."""
 
 from __future__ import annotations
 
@@ -22,36 +22,39 @@ mint_number = count(1).__next__  # numbers of queues
 
 
 class QueueEngine(Protocol):
-    """What queues know of the process and the store around them."""
+    """What a wait queue needs of its engine."""
 
     @property
     def tuning(self) -> Tuning: ...
 
     def subscribed_channel(self, channel: str, /) -> str:
-        """The name of the process's inbox on a channel; "" while nobody listens there."""
+        """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
     def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None, /) -> object:
-        """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May
-        be told twice."""
+        """Clean up after the last waiter of a queue: its position in the store's wait queue, and a lock that was handed
+        over to it. May be called twice."""
 
     def call_at(self, at: float, ring: Callable[[], object], /) -> Callable[[], object]:
-        """Call back, from another thread, at a time of our clock; returns what takes that back."""
+        """Call ``ring`` in another thread at a time of the engine's clock. Returns a function that cancels the call."""
 
     def put(self, job: Callable[[], object], /) -> object:
-        """Have the maintenance thread do a job, if it runs. Safe in a finalizer."""
+        """Have the maintenance thread call ``job``, if that thread runs. Safe in a finalizer."""
 
     def may_block(self) -> object:
-        """Raise if this thread must not sleep."""
+        """
+        Raises:
+            SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
+        """
 
 
 class WaitQueue(QueueOutage):
     wakeups = 0
     wakeups_seen = 0
-    """The wake-ups that the last question knew of."""
+    """The number of wake-ups when the last attempt began."""
     wakeups_answered = 0
-    """Those that the last question knew of that was answered."""
+    """The number of wake-ups when the last attempt began that was answered."""
     address = ""
-    """Where the store may have registered this queue; "" if it has not, or has told it since."""
+    """The address under which the store may have registered this queue; "" if it has not, or has woken it since."""
     enqueued_at = 0
     handed: HandedOverLock | None = None
     _number = ""
@@ -63,14 +66,19 @@ class WaitQueue(QueueOutage):
 
     @property
     def number(self) -> str:
-        """Tells the queues of a process apart, in the store. No other queue ever gets it: what an earlier one left there
-        is taken away later, and must not be taken for this one's."""
+        """Identifies this queue of the process in the store. Numbers are never reused: an entry of an earlier queue is
+        removed later, and must not be mistaken for an entry of this one."""
         if not self._number:
             self._number = f"{mint_number():x}"
         return self._number
 
     def attempt(self, waiter: Waiter, until: float, engine: QueueEngine) -> Attempt | float | None:
-        """A turn: ask now, or take over. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
+        """Let a waiter try to acquire.
+
+        Returns:
+            An ``Attempt`` if the waiter is to send a request, or to adopt a lock; None if ``until`` is over; otherwise the
+            longest time to sleep in seconds, on the ``gate`` that the waiter then has.
+        """
         if self.waiters[0] is not waiter:
             now = clock.now()
             return self._sleep(waiter, until - now, engine) if now < until else None
@@ -100,49 +108,49 @@ class WaitQueue(QueueOutage):
         return seconds
 
     def record_reply(self, waiter: Waiter, position: QueuePosition) -> None:
-        """The store answered this seat's question, or it had none."""
+        """Record the store's reply to the waiter's last attempt, if it made one."""
         attempt = waiter.attempt
         if attempt is None:
             return
         if attempt.adopted is None:
             self.wakeups_answered = self.wakeups_seen
-        if attempt.address:  # else the store did nothing about our place in the line
+        if attempt.address:  # else the store didn't change this queue's position
             self.address = attempt.address if position.enqueued_at else ""
             self.enqueued_at = position.enqueued_at
         if self.handed in (attempt.handed, attempt.adopted):
             self.handed = None
 
     def has_waiter(self) -> bool:
-        """Whether a caller waits here. A head whose caller is gone, since exceptions kept it from leaving, is taken out."""
+        """Return whether a caller waits here. Removes heads without a caller first: exceptions kept those from leaving."""
         while self.waiters and self.waiters[0].caller() is None:
             self.reject_hand_over(self.waiters.pop(0))
         return bool(self.waiters)
 
     def reject_hand_over(self, waiter: Waiter) -> None:
-        """This seat's question has no answer: what was handed to it is the next one's, who asks the store."""
+        """Note that the waiter's last attempt wasn't answered. The next head gets the lock that was handed over to it."""
         handed, attempt = self.handed, waiter.attempt
         if handed is not None and attempt is not None and handed in (attempt.handed, attempt.adopted):
             handed.rejected(attempt)
 
     def notify_all(self, _: object = None) -> None:
-        """Every seat looks again whether it is its turn. Safe in a finalizer."""
+        """Wake all waiters, to check whether they are the head. Safe in a finalizer."""
         for waiter in list(self.waiters):
             if waiter.gate is not None:
                 waiter.gate.set()
 
     def notify_head(self) -> None:
-        """The head looks again whether it is its turn."""
+        """Wake the head."""
         if self.has_waiter():
             gate = self.waiters[0].gate
             if gate is not None:
                 gate.set()
 
     def loop_closed(self) -> bool:
-        """Its loop was closed, and the tasks that wait on it were never cancelled."""
+        """Return whether the queue's event loop was closed without cancelling the tasks that wait here."""
         return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
 
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
-        # Something counts on this queue
+        # The store or another process relies on this queue
         if self.address or self.wakeups != self.wakeups_answered or self.handed is not None:
             engine.left(lock_id, self.address, self.handed)
             self.address, self.wakeups_answered, self.handed = "", self.wakeups, None

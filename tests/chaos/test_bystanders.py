@@ -75,7 +75,7 @@ def test_failing_code_of_a_user_leaves_renewal_running(
         eventually(lambda bad=bad: bad.lost)
         renewed(*good)
     assert caplog.text.count("on_lost of lock bad failed") == 2
-    assert "stumbled and goes on" in caplog.text
+    assert "failed and continues" in caplog.text
 
 
 def crossing(
