@@ -351,9 +351,9 @@ def of_settings() -> Iterator[str]:
     for key in conf.overrides.PER_NAME:
         yield f"REDIS_LOCKS[alias]['LOCKS'][name] {key}"
     wrapper: Any = importlib.import_module("django_redis_locks.cache.stampede_settings")
-    for key in wrapper.BESIDE:
+    for key in wrapper.ENTRY_KEYS:
         yield f"CACHES[alias] of a StampedeCache {key}"
-    for key in wrapper.KNOWN:
+    for key in wrapper.OPTION_NAMES:
         yield f"CACHES[alias]['OPTIONS'] of a StampedeCache {key}"
     options: Any = importlib.import_module("django_redis_locks.cache.options")
     for field in dataclasses.fields(options.CheckedOptions):

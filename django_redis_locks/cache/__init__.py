@@ -1,4 +1,4 @@
-"""Cache loads without stampedes: one loader per key on all hosts, stale values meanwhile, and an invalidation always wins."""
+"""Stampede protection for Django caches: one load per key on all hosts, stale values during a load, reliable invalidation."""
 
 from __future__ import annotations
 

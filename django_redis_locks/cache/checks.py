@@ -21,7 +21,7 @@ SESSION_ENGINES = ("django.contrib.sessions.backends.cache", "django.contrib.ses
 
 
 def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """Every problem of every wrapper, and of what workers are to refresh."""
+    """Check all ``StampedeCache`` entries, and the functions that workers refresh."""
     table = settings.CACHES
     wrappers = {alias: entry for alias, entry in table.items() if wraps(entry)}
     found: list[Problem] = []
@@ -34,8 +34,8 @@ def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckM
 
 
 def _workers() -> Iterator[Problem]:
-    """Whether those who are to refresh can know it. Here nothing is imported for it: what isn't there yet when all of the
-    project is loaded isn't there in its workers, either, unless Celery is told to import it."""
+    """Warn if workers may not know the task that refreshes cached functions. Nothing is imported for this check: a module that the
+    loaded project hasn't imported isn't imported in its workers either, unless Celery's settings name it."""
     paths = refreshed_by_celery()
     if not paths or "celery_locks" in sys.modules:
         return
@@ -58,7 +58,7 @@ def _sessions(wrappers: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(
             "W046",
             f"Sessions are kept in the cache {alias!r}, which guards loads.",
-            f"A session is loaded by nobody else, and each save costs a question more. Set SESSION_CACHE_ALIAS = {raw!r}.",
+            f"No other caller loads a session, and each save costs one more request. Set SESSION_CACHE_ALIAS = {raw!r}.",
         )
 
 

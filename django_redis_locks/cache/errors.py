@@ -1,4 +1,4 @@
-"""What a load may raise besides what its loader raised. ``LoadError`` ← ``LoadFailed``, ``LoadTimeout``."""
+"""Exceptions of loads, besides those of their loaders: ``LoadError`` ← ``LoadFailed``, ``LoadTimeout``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 def for_another_caller(error: BaseException, traceback: TracebackType | None) -> BaseException:
-    """The same exception as an object of its own: one that is raised by many callers gathers the tracebacks of all."""
+    """Return a copy of an exception for another caller: one object raised by many callers would collect all their tracebacks."""
     kind = type(error)
     try:
-        if isinstance(kind.__init__, FunctionType):  # it may change what it is given
+        if isinstance(kind.__init__, FunctionType):  # it may change its arguments
             again = kind.__new__(kind, *error.args)
             again.args = error.args
             vars(again).update(vars(error))
         else:
             again = copy.copy(error)
-    except Exception:  # noqa: BLE001 - whatever a class of the loader's does
+    except Exception:  # noqa: BLE001 - whatever the exception's class raises
         again = error
     again.__cause__, again.__context__ = error.__cause__, error.__context__
     again.__suppress_context__ = error.__suppress_context__
@@ -28,7 +28,7 @@ def for_another_caller(error: BaseException, traceback: TracebackType | None) ->
 
 
 class LoadError(Exception):
-    """There is no value. ``key`` is the cache's."""
+    """No value can be returned. ``key``: the key of the value, as the caller passed it."""
 
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
@@ -39,8 +39,8 @@ class LoadError(Exception):
 
 
 class LoadFailed(LoadError):
-    """The loader of another process failed a moment ago, so it wasn't asked again. The message says how."""
+    """The loader of another caller failed a moment ago, so this caller didn't load; or a loader called ``LoadContext.fail``."""
 
 
 class LoadTimeout(LoadError):
-    """Another caller still loads the value, and this one doesn't wait any longer."""
+    """Another caller is still loading the value after the time that this one waits."""

@@ -1,4 +1,4 @@
-"""What happened to loads: counters, a signal, log lines. Never by key: a key may hold personal data."""
+"""Counters, a signal and log lines about loads. Never by key: a key may contain personal data."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ DOWN: Final = "down"
 NESTED: Final = "nested"
 
 load_finished = Signal()
-"""A loader has run. ``sender``: the class of the cache; ``cache``: its alias; ``key``: as the cache stores it; ``name``;
-``seconds``; ``outcome``: ``"stored"``, ``"unstored"``, ``"fenced"``: something was written or invalidated meanwhile, or
-``"failed"``. Sent robustly, where the loader ran."""
+"""A signal, sent with ``send_robust`` in the thread of the loader after it has run.
+
+Arguments: ``sender``, the class of the cache; ``cache``, its alias; ``key``, as the cache stores it; ``name`` of the load;
+``seconds`` that the loader took; ``outcome``: ``"stored"``, ``"unstored"``, ``"failed"``, or ``"fenced"`` if a write or an
+invalidation during the load prevented the store.
+"""
 
 _counts: Counter[tuple[str, str]] = Counter()
 
@@ -36,17 +39,17 @@ _mutex = threading.RLock()
 
 
 def count(alias: str, what: str) -> None:
-    with _mutex:  # to add one is to read and to write
+    with _mutex:  # an increment is a read and a write
         _counts[alias, what] += 1
 
 
 def counters() -> dict[tuple[str, str], int]:
-    """How often what happened in this process, by (alias of the cache, what).
+    """Return the counters of this process, by (alias of the cache, name of the counter).
 
-    ``hits``, ``stale``: values served, fresh or not. ``loads``, ``failures``: loaders that brought a value or raised.
-    ``waits``: callers who waited for another one. ``fenced``: values that weren't stored, since something was written or
-    invalidated meanwhile. ``timeouts``: waits that were too short. ``unlocked``: loads beside another one, or without a
-    store. ``down``: questions that the store didn't answer. ``nested``: loads inside of loads that couldn't wait.
+    ``hits``, ``stale``: fresh and stale values served. ``loads``, ``failures``: loaders that returned or raised. ``waits``:
+    callers that waited for another caller's load. ``fenced``: values not stored because of a write or an invalidation during the
+    load. ``timeouts``: waits that ended before the load. ``unlocked``: loads beside another one, or without a store. ``down``:
+    requests that the store failed. ``nested``: loads inside other loads that couldn't wait.
     """
     with _mutex:
         return dict(_counts)
@@ -61,7 +64,7 @@ forks.in_child(_after_fork_in_child)
 
 
 def finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:
-    """A loader has run."""
+    """Send ``load_finished``, and log receivers that fail."""
     if load_finished.receivers:
         about = {"cache": alias, "key": key, "name": name, "seconds": seconds, "outcome": outcome}
         for receiver, result in load_finished.send_robust(sender=sender, **about):

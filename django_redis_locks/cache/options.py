@@ -1,4 +1,4 @@
-"""The options of a load, checked once."""
+"""The options of loads, and their checks."""
 
 from __future__ import annotations
 
@@ -37,19 +37,24 @@ SYNONYMS = {
     "background": "refresh",
     "retry_after_error": "error_ttl",
 }
-"""What other libraries call our options."""
+"""Names of the options in other libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class XFetch:
-    """Load again at random before the end, the likelier the nearer it is and the longer a load takes: "Optimal
-    Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
+    """Early refresh at random, the likelier the nearer the end of the value and the longer its load takes.
+
+    Source: "Optimal Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
 
     Args:
-        beta: above 1 earlier, below 1 later.
+        beta: above 1 refreshes earlier, below 1 later.
 
     Raises:
         ValueError: beta is no positive number.
+
+    Example::
+
+        get_or_load("report", load, ttl=300, early=XFetch())
     """
 
     beta: float = 1.0
@@ -142,13 +147,8 @@ NAMES: Final = tuple(field.name for field in fields(CheckedOptions))
 
 
 def options(given: Mapping[str, Any]) -> CheckedOptions:
-    """The options that a call site gave, by their names.
-
-    Raises:
-        TypeError: there is no such option.
-        ValueError: one is out of its range.
-    """
-    if "default" in given:  # it is nobody else's, however equal
+    """Return the checked options of a call."""
+    if "default" in given:  # equal defaults of other calls must not replace it
         rest = {name: value for name, value in given.items() if name != "default"}
         return replace(options(rest), default=given["default"])
     try:

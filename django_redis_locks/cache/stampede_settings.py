@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 USING: Final = "USING"
 
-KNOWN: Final = (USING, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
-"""The options of a wrapper: ttl is TIMEOUT, and a default would look like a value to whoever calls ``get_or_set``."""
+OPTION_NAMES: Final = (USING, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
+"""The names in OPTIONS. ttl is TIMEOUT; a default would look like a value to callers of ``get_or_set``."""
 
-BESIDE: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
-"""All that the entry of a wrapper has."""
+ENTRY_KEYS: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
+"""The keys of an entry."""
 
-INNER: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
-INNER_OPTIONS: Final = ("MAX_ENTRIES", "CULL_FREQUENCY")
-"""What Django's own caches have besides."""
+WRAPPED_KEYS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
+WRAPPED_OPTIONS: Final = ("MAX_ENTRIES", "CULL_FREQUENCY")
+"""Keys and options of the wrapped cache only."""
 
-_MEANT: Final = {"LOCKS": USING, "TTL": "TIMEOUT"}
+OPTION_SYNONYMS: Final = {"LOCKS": USING, "TTL": "TIMEOUT"}
 
 
-def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The alias of ``REDIS_LOCKS`` and the options of loads, ttl among them.
+def read_entry(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the alias of ``REDIS_LOCKS`` and the options of loads, ttl included.
 
     Raises:
-        InvalidCacheBackendError: with the first thing that is wrong.
+        InvalidCacheBackendError: for the first problem in the entry.
     """
     for problem in problems(f"The StampedeCache of {location!r}", {**params, "LOCATION": location}, table):
         raise InvalidCacheBackendError(f"{problem.message} {problem.hint}".strip())
@@ -80,7 +80,7 @@ def _preset(alias: str) -> Mapping[str, Any]:
     if not wraps(entry):
         return {}
     params = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
-    return read(entry.get("LOCATION"), params, caches.settings)[1]
+    return read_entry(entry.get("LOCATION"), params, caches.settings)[1]
 
 
 def _reread(*, setting: str, **_: object) -> None:
@@ -92,13 +92,17 @@ setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache.stampede
 
 
 def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
-    """Everything that is wrong in an entry; no I/O."""
+    """Return all problems of an entry, without I/O."""
     yield from _location(where, entry.get("LOCATION"), table)
     for name in entry:
-        if name in INNER:
+        if name in WRAPPED_KEYS:
             yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
-        elif name not in BESIDE:
-            hint = "Move it into OPTIONS." if name in KNOWN else _hint(str(name).upper(), (*BESIDE, *KNOWN))
+        elif name not in ENTRY_KEYS:
+            hint = (
+                "Move it into OPTIONS."
+                if name in OPTION_NAMES
+                else _hint(str(name).upper(), (*ENTRY_KEYS, *OPTION_NAMES))
+            )
             yield Problem("E042", f"{where}: unknown key {name!r}.", hint)
     yield from _ttl(where, entry)
     given = entry.get("OPTIONS", {})
@@ -107,27 +111,27 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
         return
     yield from _using(where, given, entry.get("LOCATION"), table)
     for name, value in given.items():
-        if name in INNER_OPTIONS:
+        if name in WRAPPED_OPTIONS:
             yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
-        elif name not in KNOWN:
-            yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(str(name).upper(), KNOWN))
+        elif name not in OPTION_NAMES:
+            yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(str(name).upper(), OPTION_NAMES))
         elif name != USING:
             yield from _value(where, name, value)
 
 
-def _there(alias: Any, table: Mapping[str, Any]) -> bool:
+def _is_alias(alias: Any, table: Mapping[str, Any]) -> bool:
     return isinstance(alias, str) and alias in table
 
 
 def _location(where: str, location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
-    if not _there(location, table):
+    if not _is_alias(location, table):
         others = [alias for alias, entry in table.items() if not wraps(entry)]
         close = closest(location, others)
         hint = f"Did you mean {close!r}?" if close else "LOCATION is the alias of the cache that is wrapped."
         yield Problem("E040", f"{where}: LOCATION {location!r} isn't in CACHES.", hint)
     elif wraps(table[location]):
         chain = [location]
-        while chain.count(chain[-1]) == 1 and _there(chain[-1], table) and wraps(table[chain[-1]]):
+        while chain.count(chain[-1]) == 1 and _is_alias(chain[-1], table) and wraps(table[chain[-1]]):
             chain.append(table[chain[-1]].get("LOCATION"))
         shown = " → ".join(map(repr, chain))
         what = f"it wraps itself: {shown}" if chain.count(chain[-1]) > 1 else f"{location!r} is a wrapper itself"
@@ -160,7 +164,7 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
 
 
 def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
-    if USING not in given and not (_there(location, table) and _needs_locks(location, table[location])):
+    if USING not in given and not (_is_alias(location, table) and _needs_locks(location, table[location])):
         return
     alias = given.get(USING, DEFAULT)
     try:
@@ -174,8 +178,8 @@ def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
 
 
 def _needs_locks(alias: str, entry: Any) -> bool:
-    """Whether the leases of loads are on a server of the locks: not those of Redis, which has them beside the values, nor
-    those of what lives in this process."""
+    """Whether the leases of loads are on a server of ``REDIS_LOCKS``. Those of a Redis cache are beside its values, those of a
+    local-memory cache in this process."""
     try:
         backend = import_string(entry["BACKEND"])
     except (ImportError, KeyError, TypeError, AttributeError):
@@ -186,8 +190,8 @@ def _needs_locks(alias: str, entry: Any) -> bool:
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:
-    meant = _MEANT.get(name) or load_options.SYNONYMS.get(name.lower(), "").upper()
-    meant = _MEANT.get(meant, meant)
+    meant = OPTION_SYNONYMS.get(name) or load_options.SYNONYMS.get(name.lower(), "").upper()
+    meant = OPTION_SYNONYMS.get(meant, meant)
     close = meant or closest(name, known)
     if close == "TIMEOUT":
         return "Did you mean TIMEOUT, beside OPTIONS?"

@@ -1,4 +1,4 @@
-"""Values as a cache keeps them."""
+"""The values of caches: their serialization, and the envelope with the time until which a value is fresh."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .results import MISSING
 
 
 class Values(Protocol):
-    """Makes a value into what is stored, and back."""
+    """Serializes values."""
 
     def dumps(self, value: Any) -> Any: ...
     def loads(self, data: Any) -> Any: ...
 
 
 class Pickled:
-    """Of a cache that packs its values itself: a copy for each caller."""
+    """Serializer for a cache that serializes its values itself: it copies values for callers of one process."""
 
     @staticmethod
     def dumps(value: Any) -> Any:
@@ -29,7 +29,7 @@ class Pickled:
 
 
 class DjangoRedis:
-    """Of ``django_redis``: its own serializer and compressor."""
+    """The serializer and compressor of a ``django_redis`` cache."""
 
     def __init__(self, client: Any) -> None:
         self.dumps = client.encode
@@ -37,31 +37,32 @@ class DjangoRedis:
 
 
 class Envelope(NamedTuple):
-    """How a cache that doesn't tell how long a value has left keeps one that may be served when it is stale.
+    """A value with its end of freshness, as stored in caches that don't report remaining lifetimes.
 
-    ``until`` is on the wall clock: it decides when a value is loaded again, and never who may store it."""
+    ``until`` is a time of the wall clock. It decides when a value is loaded again, never whether a caller may store it.
+    """
 
     value: Any
     until: float
 
 
 def wrap(value: Any, seconds: float) -> Envelope:
-    """A value that is fresh for so long."""
+    """Return an envelope of a value that is fresh for some seconds."""
     return Envelope(value, timestamp() + seconds)
 
 
 def unwrap(value: Any) -> Any:
-    """The value in what such a cache keeps."""
+    """Return the value in an envelope, or the object itself if it isn't one."""
     return value.value if type(value) is Envelope else value
 
 
 class CachedValue(NamedTuple):
-    """What a look at the cache brought.
+    """A value read from a cache, with its lifetime.
 
     Attributes:
         value: ``MISSING`` if there is none.
-        left: seconds for which it is fresh, negative if it is stale; None: for ever, or nobody knows.
-        lives: milliseconds until it is gone; -1 if it has no end, or nobody knows.
+        fresh_for: seconds for which it is fresh, negative if it is stale; None: forever, or unknown.
+        remaining_ms: milliseconds until the cache drops it; -1: never, or unknown; -2: there is none.
     """
 
     value: Any
@@ -73,7 +74,7 @@ class CachedValue(NamedTuple):
         return self.fresh_for is None or self.fresh_for > 0
 
     def newer_than(self, before: CachedValue) -> bool:
-        """Fresh, and stored since that look."""
+        """Whether it is fresh, and was stored after an earlier read."""
         if self.value is MISSING or not self.fresh:
             return False
         return (
@@ -88,12 +89,12 @@ NOT_FOUND = CachedValue(MISSING, None, -2)
 
 
 def value_with_lifetime(value: Any, remaining_ms: int, stale: float) -> CachedValue:
-    """A value that has so many milliseconds, the last ``stale`` seconds of which it is stale."""
+    """Return a value with its remaining milliseconds in the cache, the last ``stale`` seconds of which it is stale."""
     return CachedValue(value, None if remaining_ms == -1 else remaining_ms / 1000 - stale, remaining_ms)
 
 
 def read_envelope(value: Any) -> CachedValue:
-    """What a cache of another kind returned."""
+    """Return a value as read from a cache, with its lifetime if it is in an envelope."""
     if value is MISSING:
         return NOT_FOUND
     if type(value) is not Envelope:

@@ -111,13 +111,13 @@ def not_repeated(patch: Patch) -> None:
 
 
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
-    (no_token, "the cache holds|is told", ""),
-    (no_generation, "the cache holds|is told", ""),
-    (no_fence, "the cache holds|is told", ""),
-    (no_block, "the cache holds|is told", "written"),
-    (shared_by_all, "is told", ""),
-    (never_too_late, "is told", "invalidated"),
-    (not_forgotten, "is told", "invalidated"),
+    (no_token, "the cache holds|is given", ""),
+    (no_generation, "the cache holds|is given", ""),
+    (no_fence, "the cache holds|is given", ""),
+    (no_block, "the cache holds|is given", "written"),
+    (shared_by_all, "is given", ""),
+    (never_too_late, "is given", "invalidated"),
+    (not_forgotten, "is given", "invalidated"),
     (not_repeated, "the cache holds", "invalidated, an outage"),
     (no_second_look, "it was loaded", ""),
     (no_removal, "the cache holds", ""),

@@ -105,7 +105,7 @@ class CacheRules:
         for key, floor in asked.floor.items():
             kind, version, by, _ = asked.values[key]
             if kind == LOADED and version < floor and not (self._lossy or asked.values[key] in self.seen):
-                self._broken(f"{asked.actor.name} is told {version} of {key} by {by}, and began after {floor}")
+                self._broken(f"{asked.actor.name} is given {version} of {key} by {by}, and began after {floor}")
         took = world.scheduler.now - asked.began
         if took > PROMPT and not (world.chances or self.cleared):
             self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")

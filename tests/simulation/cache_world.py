@@ -161,14 +161,14 @@ class CacheWorld:
             try:
                 results = get()
             except (NoRates, LoadFailed, LoadTimeout) as failure:
-                self.scheduler.say("%s is told %r", asked.actor.name, failure)
+                self.scheduler.say("%s is given %r", asked.actor.name, failure)
                 return
             except Struck:
                 self.rules.struck.add(asked.actor.name)
                 return
             asked.values = {key: result.value for key, result in results.items()}
             asked.source = ",".join(result.source for result in results.values())
-            self.scheduler.say("%s is told %s (%s)", asked.actor.name, asked.values, asked.source)
+            self.scheduler.say("%s is given %s (%s)", asked.actor.name, asked.values, asked.source)
             self.rules.told(asked)
 
         self.begin(coordinator, name, ask)

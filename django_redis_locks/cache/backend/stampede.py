@@ -23,7 +23,7 @@ from ...core.runner import arun, run
 from ..api import aget_or_load, get_or_load
 from ..loading.coordinator import CacheCoordinator, coordinator_of
 from ..loading.invalidation import aclear_guard, awrite_guard, clear_guard, write_guard, write_value
-from ..stampede_settings import completed, read
+from ..stampede_settings import completed, read_entry
 from ..values import Envelope, read_envelope, unwrap
 from . import passthrough as extras
 from .sync_in_loop import anywhere
@@ -44,7 +44,7 @@ class StampedeCache(BaseCache):
 
     def __init__(self, location: str, params: Mapping[str, Any]) -> None:
         # Not BaseCache's own: prefix, version and key function are the wrapped cache's
-        using, preset = read(location, params, caches.settings)
+        using, preset = read_entry(location, params, caches.settings)
         self.__dict__.update(
             _location=location,
             _params=params,
