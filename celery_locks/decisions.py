@@ -1,4 +1,4 @@
-"""What to do with a job, at its submission and at its start: pure functions of what its record says."""
+"""Decisions at a job's submission and at its start, as pure functions of its record."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What a worker does with a message."""
+    """What a worker does with a message. The texts are logged."""
 
     RUN = "run it"
     ENDED = "it was run to its end before"
-    UNSTORED = "it was run, and its result isn't known to be stored: if that doesn't come, run it again"
+    UNSTORED = "it was run, and its result isn't known to be stored: run it again if it never is"
     SUPERSEDED = "a newer submission replaced it"
     ANSWERED = "another message of the same job was run; its result is the answer"
     OVERTAKEN = "a later submission of the same job was run since"
-    FOLLOWING = "its predecessor is about to end: wait for that"
+    FOLLOWING = "the run before it is about to end: wait for that"
     SENDING = "a newer submission is being sent, which replaces it if that succeeds: wait for that"
-    STALE = "it is a copy of a try that is over, or another message of its job has taken its place"
-    REDELIVER = "another copy of it runs, or one that stands for it: come again when its lease would end"
+    STALE = "it is a copy of an earlier try, or was replaced by another message of its job"
+    REDELIVER = "another copy of it runs, or a run that completes it too: redeliver it when that lease would end"
     CONFLICT = "another job has the key"
 
 
 def at_start(job: Job | None, message: Message) -> Verdict:
-    """Of a message that a worker received, by what the record of its key says.
+    """Decide what a worker does with a message, given the job in the record of its key.
 
-    A message whose reservation is gone is run all the same: an expired record never costs a job. One whose own run goes
-    on elsewhere is neither run nor dropped: that run may still die.
+    A message whose reservation is gone is run all the same: an expired record never costs a job. A message whose own run is
+    active elsewhere is neither run nor dropped, since that run may still die.
     """
     if job is None:
         return Verdict.RUN
@@ -55,7 +55,7 @@ def at_start(job: Job | None, message: Message) -> Verdict:
 
 
 def _too_late(job: Job, message: Message) -> Verdict | None:
-    """It was replaced, or a later one was run."""
+    """The verdict on a message of another job that was replaced, or overtaken by a later one; None if it is neither."""
     reserved = 0 if message.header is None else message.header.reserved
     if 0 < reserved <= job.last_success:
         return Verdict.OVERTAKEN
@@ -65,48 +65,48 @@ def _too_late(job: Job, message: Message) -> Verdict | None:
 
 
 def gives_way(job: Job, header: Header | None) -> bool:
-    """Whether another message has taken the place of this one, of another job or of the same one."""
+    """Whether this message was replaced by another one, of the same job or of another one."""
     reserved = 0 if header is None else header.reserved
-    # one that is unsure may have no message: it replaces nothing
+    # "unsure": there may be no message, so nothing was replaced
     return 0 < job.first <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 
 def _queued(job: Job, message: Message) -> Verdict:
     if job.id == message.id:
         return Verdict.STALE if message.retries < job.retries else Verdict.RUN
-    if job.retries:  # it is held between the tries of another job
+    if job.retries:  # the key is kept between two tries of another job
         return Verdict.REDELIVER if job.merged_id == message.id else Verdict.CONFLICT
-    return Verdict.RUN  # that one finds at its turn that it was run
+    return Verdict.RUN  # the queued one finds at its start that it was run
 
 
 def _done(job: Job, message: Message) -> Verdict:
     if job.id == message.id:
         if not job.outcome:
-            return Verdict.RUN  # it was broken off, and here it is again
-        # a failed job may be sent again under its own id, by hand; a copy of its message may not
+            return Verdict.RUN  # its run was interrupted, and this is the redelivery
+        # a failed job may be sent again under its own id by hand; a copy of its message is not run
         copy = message.redelivered or (message.header is not None and message.header.is_copy)
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
         return Verdict.UNSTORED if job.process else Verdict.ENDED
     if job.answers or (job.merged_id == message.id and job.outcome):
         return Verdict.ANSWERED
-    # a run for both that was interrupted leaves the job to this message, as it would to its own copy
+    # an interrupted run that was to complete this message too leaves the job to it, as to its own copy
     if job.in_min_hold and job.merged_id != message.id:
         return Verdict.CONFLICT
     return Verdict.RUN
 
 
 class Submit(Enum):
-    """What a submission finds."""
+    """What a submission finds under its key."""
 
     RESERVE = "the key is free"
-    AWAIT = "somebody sends the same job just now"
-    REPEAT = "the broker didn't say whether it took the message: send the same one again"
+    AWAIT = "the same job is being sent"
+    REPEAT = "the broker didn't confirm that it took the message: send the same one again"
     DUPLICATE = "the same job is queued, runs, or has the answer"
 
 
 def at_submit(job: Job | None) -> Submit:
-    """Of a new submission, by what the record of its key says."""
+    """Decide what a new submission finds, given the job in the record of its key."""
     if job is None:
         return Submit.RESERVE
     if job.state == "reserved":

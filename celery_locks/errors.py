@@ -1,4 +1,4 @@
-"""What a submission may be refused with. Both pickle, as every error here: a result backend or a pool may have to."""
+"""Errors of a submission. Both can be pickled, which result backends and pools need."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from django_redis_locks import LockError
 
 
 class DuplicateTask(LockError):
-    """The same job is queued or runs already, and the task says ``lock_on_duplicate="raise"``.
+    """The same job is queued, runs or is done already, and the task has ``lock_on_duplicate="raise"``.
 
     Attributes:
-        task_id: of the job that is there.
-        state: of it: ``"queued"``, ``"running"`` or ``"done"``.
+        task_id: the id of the existing job.
+        state: its state: ``"queued"``, ``"running"`` or ``"done"``.
     """
 
     def __init__(self, message: str = "", *, task_id: str = "", state: str = "", **about: str | None) -> None:
@@ -20,4 +20,4 @@ class DuplicateTask(LockError):
 
 
 class IdempotencyKeyReused(LockError, ValueError):
-    """The same ``idempotency_key`` came with other arguments: two different jobs were given one key."""
+    """The same ``idempotency_key`` was used with other arguments: two different jobs have one key."""

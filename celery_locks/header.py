@@ -1,4 +1,4 @@
-"""What a message says of its job: the header ``celery_locks``, which survives retries."""
+"""The header ``celery_locks`` of a message, which describes its job and survives retries."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ HEADER: Final = "celery_locks"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is known of a job where it is submitted.
+    """What the submitter knows of a job.
 
     Attributes:
-        key: computed once, here, so that no worker computes another one.
-        id: the task's, so that a header that was merely inherited isn't taken for one's own.
-        reserved: the version of the reservation; 0 if there is none.
-        submitted_by: the run that submitted this job and goes on, whose end is to be awaited.
-        follows: the task whose result this one is to take, instead of a run.
-        retry_on_conflict: in a conflict it comes again later, whatever the task says: somebody counts on its result.
-        redeliveries: how often it came again.
-        is_copy: its own run went on when it came: it isn't the only message of this job.
-        fingerprint: of the arguments, if they aren't the key.
+        key: the key of the job, computed by the submitter only, so that no worker computes another one.
+        id: the id of the task. A header with another id was inherited from another message.
+        reserved: the record's version at the reservation; 0 if there is none.
+        submitted_by: the id of the run that submitted this job for its own key; the job waits for the end of that run.
+        follows: the id of the task that gives this one its result, instead of a run.
+        retry_on_conflict: redeliver it in a conflict, whatever ``lock_on_conflict`` is: a caller waits for its result.
+        redeliveries: how often this message was redelivered by ``celery_locks``.
+        is_copy: the job's run was active when this message was delivered, so the job has another message.
+        fingerprint: digest of the arguments, if they aren't the key.
     """
 
     key: str
@@ -58,8 +58,10 @@ _SENT_AS: Final = {
 
 
 def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header | None:
-    """The header of this task, if these have one that is understood. A message of another version counts as one without:
-    it is adopted, never dropped."""
+    """The header of this task; None if there is none, or one of another task or another version.
+
+    A message without a header gets a new one in the worker; it is never dropped.
+    """
     found = (headers or {}).get(HEADER)
     if not isinstance(found, dict) or found.get("v") != VERSION or not task_id or found.get("id") != task_id:
         return None
@@ -72,11 +74,16 @@ def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The message that a worker is to run: its task's id, how often that was retried, whether the broker says that it was
-    delivered before (which proves nothing), and its header."""
+    """A message that a worker received.
+
+    Attributes:
+        id: the id of the task.
+        retries: Celery's retries so far.
+        redelivered: whether the broker says that it was delivered before, which some brokers say of first deliveries too.
+        header: see ``Header``; None if the sender doesn't use ``celery_locks``.
+    """
 
     id: str
     retries: int = 0
     redelivered: bool = False
     header: Header | None = None
-    """None if it was sent by who doesn't know of locks."""

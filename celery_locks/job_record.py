@@ -1,4 +1,4 @@
-"""Where the record of a key is, and how it changes hands."""
+"""The record of a job in the store, changed by compare-and-set."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from .options import Duration, TaskOptions
 
 SENDING_LEASE: Final = 10.0
-"""Seconds for which a key stays taken by somebody who died while he sent its message. He who takes longer is not harmed:
-the worker decides."""
+"""Lease of a reservation in seconds: how long a key stays taken if its submitter dies while it sends the message. A slower
+submitter loses nothing: the worker runs its message all the same."""
 
 REQUEUED_LEASE: Final = 60.0
-"""Seconds for which a key stays taken for a message that the broker was told to deliver again, at once. If it comes later it
-is run all the same."""
+"""Seconds for which a key stays taken for a message that was requeued and is delivered again at once. A later delivery is
+run all the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The record of one key. Every change is a compare-and-set, so whoever comes second sees what the first one did.
+    """The record of one key. Every change is a compare-and-set: of two changes the second one fails and reads the first.
 
-    All raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if something else lives under the key.
+    All methods raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if the key holds something else.
     """
 
     ref: RecordRef
@@ -43,7 +43,7 @@ class JobRecord:
         return parse_job(self.ref.get())
 
     def put(self, expected: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
-        """Write a job over the one that is expected; whether that was there, and what is there now."""
+        """Write a job if the record is still the expected one. Returns whether it was, and the job that the record has now."""
         known = None if expected is None else expected.record
         written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[SHOWN_AS[job.state]], **terms)
         return written.ok, parse_job(written.record)
@@ -56,25 +56,25 @@ class JobRecord:
         max_hold: Duration,
         lost: Callable[[Record], object],
     ) -> tuple[bool, Job | None]:
-        """As ``put``; the lease is renewed while the job that is returned is reachable."""
+        """As ``put``. The lease is renewed for as long as the returned job is referenced."""
         return self.put(expected, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
 
     def drop(self, job: Job) -> bool:
         return self.ref.drop(job.known).ok
 
     def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:
-        """The job once the record isn't the expected one any more, or as it is after so many seconds."""
+        """Wait until the record isn't the expected one any more, for that many seconds at most; returns the job it has then."""
         return parse_job(self.ref.wait_for_change(None if job is None else job.record, seconds))
 
 
 def record_of(task: TaskOptions, key: str) -> JobRecord:
-    """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
-    # "open": then no submission waits for a store that refuses
+    """The record of a task's key, in the alias ``lock_using``."""
+    # "open": no submission waits for a store that refuses requests
     on_backend_error: Literal["open"] | None = "open" if task.lock_on_backend_error == "open" else None
     ref = locks[task.lock_using].record(key, name=task.name, on_backend_error=on_backend_error)
     return JobRecord(ref)
 
 
 def run_record_of(task: TaskOptions, key: str) -> JobRecord:
-    """Of the run of a job, where that isn't what makes a submission a duplicate."""
+    """The record of a job's run. With ``unique_until="start"`` it is another one than the record of the queued job."""
     return record_of(task, f"{key}:run" if task.unique_until == "start" else key)

@@ -1,8 +1,8 @@
-"""The key of a job, computed once, where it is submitted.
+"""The key of a job, computed once, by the submitter.
 
-Without a ``lock_key`` it is the task's name and a BLAKE2b digest of its arguments as the task's signature binds them,
-defaults included, written as Kombu's JSON: tuple or list, a UUID or its text, positional or by name, in whatever order, make
-no difference, and no argument can be read out of it.
+Without a ``lock_key`` it is the task's name and a BLAKE2b digest of the arguments: bound to the task's signature, defaults
+included, and written as Kombu's JSON. Tuple or list, UUID or its text, positional or by name, and the order of names make no
+difference. The arguments can't be read from the key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _in_order = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class _Encoder(json.JSONEncoder):
-    """Of pydantic's models what Celery itself sends of them, and of a UUID its text, which names the same thing."""
+    """Encodes pydantic's models as Celery sends them, and a UUID as its text."""
 
     def default(self, o: Any) -> Any:
         if isinstance(o, UUID):
@@ -43,11 +43,17 @@ class _Encoder(json.JSONEncoder):
 def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> tuple[str, str]:
     """The key of a call, and the fingerprint of its arguments if they aren't its key.
 
+    Args:
+        task: the task.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        given: the ``idempotency_key``, or None.
+
     Raises:
-        TypeError: the task doesn't take these arguments, or they have no JSON and there is no ``lock_key``.
-        LockKeyError: the key is empty or no str.
+        TypeError: the task doesn't take these arguments, or JSON can't express them and there is no ``lock_key``.
+        LockKeyError: the key is empty or not a str.
     """
-    chosen = task.__class__.lock_key  # of an instance, a function would be bound
+    chosen = task.__class__.lock_key  # on an instance, a function would be bound
     if given is not None:
         if not isinstance(given, str) or not given:
             raise LockKeyError(f"idempotency_key of task {task.name} is a text, not {given!r}", name=task.name)
@@ -88,7 +94,7 @@ def _arguments(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
             f"the arguments of task {task.name} can't be made a key: {error}. "
             'Give the task a lock_key, such as lock_key="{order_id}", or send plain values'
         ) from None
-    return _in_order(loads(text))  # by names as they are sent: JSON knows only text
+    return _in_order(loads(text))  # sorted by names as they are sent: JSON knows only text
 
 
 @lru_cache(maxsize=1024)

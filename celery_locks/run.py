@@ -1,7 +1,7 @@
-"""A run: what ``__call__`` does around the task's body.
+"""Runs the body of a task under its key.
 
-The key is taken before the body and given back in a ``finally`` after it, which is before Celery stores the result and
-sends callbacks: whoever has seen the result can submit the job again.
+The key is taken before the body and released in a ``finally`` after it, which is before Celery stores the result and sends
+callbacks: a caller that has seen the result can submit the job again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the body of a task under its key, or do with the message what is to be done instead.
+    """Run the body of a task under its key, or handle the message as its key's record demands.
+
+    Returns:
+        The result of the body, or that of the task which this one follows.
 
     Raises:
-        Ignore: nothing is to be run now. LockNotAcquired: ``lock_on_conflict`` says so.
+        Ignore: the task isn't run now. LockNotAcquired: another job has the key, and ``lock_on_conflict`` raises.
     """
     start = DeliveredTask(task, args, kwargs)
     held: RunHold | None = None
@@ -56,9 +59,9 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
 
 
 def confirm(sender: Any = None, **_: Any) -> None:
-    """Record that the result of a task's run is stored: a copy of its message isn't run any more.
+    """Record that the result of a task's run is stored: copies of its message aren't run any more.
 
-    Celery sends these signals after that, in the process of the run, and not if the result could not be stored.
+    Celery sends these signals after it has stored the result, in the process of the run; not if it couldn't store it.
     """
     request = getattr(sender, "request", None)
     held = None if request is None else request.get("lock_ended")

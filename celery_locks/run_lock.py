@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 
 class LossCallback:
-    """What is done when the record of a run is lost."""
+    """Called when the record of a run is lost."""
 
     def __init__(self, run: ref[RunHold]) -> None:
         self._run = run
 
     def at_once(self) -> None:
-        """In the thread of the renewal."""
+        """Called in the renewal's thread: interrupt the body, if ``lock_on_lost`` is ``"abort"``."""
         held = self._run()
         if held is not None:
             held.abort()
 
     def __call__(self, _: Record) -> None:
-        """In that of the notices, where receivers and the user's code may take their time."""
+        """Called in the thread for notifications, where receivers and the user's code may block."""
         held = self._run()
         if held is not None:
             held.lost()
 
 
 class Successor:
-    """The message that takes a run's key over when the run ends: its own retry, or the next job of the same key."""
+    """The message that gets a run's key when the run ends: its own retry, or the next job of the same key."""
 
     def __init__(self, id: str, tries: int, times: Times) -> None:
         self.id = id
@@ -57,7 +57,7 @@ class Successor:
 
 
 class RunHold:
-    """A run that has its key."""
+    """A run that holds its key, until its end."""
 
     def __init__(self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord) -> None:
         self.task = task
@@ -67,7 +67,7 @@ class RunHold:
         self.job_record = job_record
         self.successor: Successor | None = None
         self.done: Job | None = None
-        """As it is recorded at the end, if its result counts and isn't stored yet."""
+        """The job as recorded at the end, if it is done only when its result is stored, which it isn't yet."""
         self.thread = threading.get_ident()
         self.began = clock.now()
         self.ended = False
@@ -77,33 +77,33 @@ class RunHold:
         return self.job.known.version
 
     def abort(self) -> None:
-        """Raise LockLost in the body, if that is wanted and it still runs."""
+        """Raise LockLost in the body while it runs, if ``lock_on_lost`` is ``"abort"``."""
         if self.task.lock_on_lost == "abort" and not self.ended:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
 
     def lost(self) -> None:
-        task, react = self.task, type(self.task).lock_on_lost  # of an instance, a function would be bound
+        task, react = self.task, type(self.task).lock_on_lost  # on an instance, a function would be bound
         signals.send(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if callable(react):
             react(task, RunLock(self))
         task.on_lock_lost()
 
     def abandon(self) -> None:
-        """It is broken off while it takes its key: whether it has it already is found out."""
+        """Release the key after an interruption while it was taken, if this run has it already."""
         with suppress(LockError):
             job = self.job_record.read()
             if job is not None and job.run == self.id:
                 self.job_record.drop(job)
 
     def end(self, outcome: Outcome, *, requeued: bool) -> None:
-        """Give the key back, or hand it to the message that comes next."""
+        """Release the key, or pass it to the next message."""
         self.ended = True
         try:
             self._end(outcome, requeued)
-        except LockError as failure:  # its lease frees the key
+        except LockError as failure:  # the key is free when the lease ends
             signals.log_failure(self.task, self.job.id, "release", failure)
             return
-        except BaseException:  # a time limit struck in between: once more, and then it is raised
+        except BaseException:  # interrupted by a time limit: repeat it, then raise
             with suppress(LockError):
                 self._end(outcome, requeued)
             raise
@@ -117,9 +117,7 @@ class RunHold:
             successor = replace(
                 job.requeued(), id=self.successor.id, retries=self.successor.retries, merged_id=twin, due=times.due
             )
-            own = (
-                self.successor.id == job.id
-            )  # a retry; another one's message says whom it follows, as no second one would
+            own = self.successor.id == job.id  # a retry; the message of another job names this run in its header
             successor = replace(successor, until=times.until, awaited=job.awaited or not own)
             self.job_record.put(job, successor, times.message_ttl(task))
             return
@@ -154,18 +152,18 @@ class RunHold:
             self.done = now
 
     def _result_counts(self, ttl: float) -> bool:
-        """Whether the job is done only when its result is stored: its message comes back, or duplicates are answered."""
+        """Whether the job is done only when its result is stored: its message may be redelivered, or duplicates get it."""
         task = self.task
         back = task.acks_late or getattr(task, "retry_on_worker_lost", False)  # the latter from Celery 5.7 on
         return bool(back or ttl) and stores_result(task)
 
     def confirm(self) -> None:
-        """Its result is stored."""
+        """Record that the result is stored."""
         if self.done is None:
             return
         try:
             self.job_record.put(self.done, self.done.in_state("done", process=""), self.done.retention)
-        except LockError as failure:  # a copy of its message looks for the result
+        except LockError as failure:  # a copy of its message reads the result backend
             signals.log_failure(self.task, self.job.id, "confirmation", failure)
 
     def _answers_for(self, outcome: Outcome, ran: float) -> float:
@@ -181,7 +179,21 @@ class RunHold:
 
 
 class RunLock:
-    """The lock of the run that goes on."""
+    """The lock of the current run: ``self.lock`` in the body of a task.
+
+    ::
+
+        @shared_task(base=SingletonTask, bind=True)
+        def charge(self, order_id):
+            self.lock.ensure_held()
+            save(order_id, fence=self.lock.fence)
+
+    Attributes:
+        key: the key of the job.
+        fence: the fencing token of the run.
+        lost: whether the lock was lost.
+        holder: host, process and thread of this run.
+    """
 
     def __init__(self, run: RunHold) -> None:
         self._run = run
@@ -195,26 +207,27 @@ class RunLock:
 
     @property
     def fence(self) -> int:
-        """Grows with every run of this key: a store that refuses a smaller one is safe from a run that lost its lock."""
+        """The fencing token. It grows with every run of this key: a store that refuses smaller ones is safe from a run that
+        lost its lock."""
         return self._run.fence
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended or the key was taken away, known without asking the store."""
+        """Whether the lease ended or the key was released by force, as far as this process knows. Sends no request."""
         return self._run.job.known.lost
 
     @property
     def holder(self) -> Holder:
         """This run, as operators see it."""
         holder = self._run.job.holder
-        assert holder is not None  # noqa: S101 - it runs
+        assert holder is not None  # noqa: S101 - the job runs
         return holder
 
     def ensure_held(self) -> None:
-        """Go on only if the lock is held.
+        """Raise if the lock was lost. Sends no request.
 
         Raises:
-            LockLost: it isn't.
+            LockLost: the lock isn't held any more.
         """
         if self.lost:
             raise LockLost(
@@ -225,11 +238,13 @@ class RunLock:
             )
 
     def extend(self, expire: Duration) -> None:
-        """Let the lease last ``expire`` seconds from now, if it would end earlier: before a step in which nothing can be
-        renewed.
+        """Extend the lease: for a step during which it can't be renewed, such as a call that blocks the interpreter.
+
+        Args:
+            expire: seconds from now that the lease lasts at least; a longer one stays.
 
         Raises:
-            LockLost: it isn't held any more. LockBackendError: the store can't be reached.
+            LockLost: the lock isn't held any more. LockBackendError: the store can't be reached.
         """
         self.ensure_held()
         run = self._run

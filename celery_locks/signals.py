@@ -1,7 +1,7 @@
-"""What happened to jobs: signals, counters and log lines.
+"""Signals, counters and log lines about jobs.
 
-Every signal's sender is the task; all have ``task_id``. Receivers run where it happens, and what they raise is logged by
-Celery and changes nothing.
+The sender of every signal is the task; all signals have ``task_id``. Receivers run in the process and thread that sends the
+signal. Celery logs an exception of a receiver; the job isn't affected.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _QUIET: Final = ("lock_acquired", "lock_released")
 
 
 def counters() -> dict[tuple[str, str], int]:
-    """How often each signal was sent in this process, by (task name, signal name); never by key."""
+    """How often each signal was sent in this process, by (task name, signal name)."""
     return dict(_counts)
 
 
 def log_failure(task: Task[Any, Any], id: str, doing: str, failure: Exception) -> None:
-    """The store failed, and the job goes on, or comes again."""
+    """Log that the store failed. The job continues, or is redelivered."""
     about = {"lock_name": task.name, "lock_task_id": id, "lock_doing": doing}
     _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=about)
 
 
 def log_broker_failure(task: Task[Any, Any], id: str, failure: Exception) -> None:
-    """A message can't be sent again, and is tried until it can."""
+    """Log that a message couldn't be sent again. The worker repeats that until it succeeds."""
     about = {"lock_name": task.name, "lock_task_id": id}
     _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=about)
 
 
 def log_slow_results(task: Task[Any, Any], took: float, pause: float) -> None:
-    """The result backend held up a submission."""
-    text = "%s: the result backend took %.1f s: no submission of this process asks it for %.0f s"
+    """Log that the result backend delayed a submission."""
+    text = "%s: the result backend took %.1f s: no submission of this process queries it for %.0f s"
     _log.warning(text, task.name, took, pause, extra={"lock_name": task.name})
 
 
@@ -59,7 +59,7 @@ def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
 
 
 def send(signal: Signal, task: Task[Any, Any], text: str, **about: Any) -> None:
-    """Count, log and send."""
+    """Count, log and send a signal."""
     name = str(getattr(signal, "name", ""))
     _counts[task.name, name] += 1
     level = logging.DEBUG if name in _QUIET else logging.WARNING if name == "dead_run_freed" else logging.INFO

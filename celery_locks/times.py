@@ -1,4 +1,4 @@
-"""From when to when the message of a job may be run: the one that is queued, and the one that a submission asks for."""
+"""When the message of a job may be run: ``countdown``, ``eta`` and ``expires`` of queued messages and of submissions."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
     from .job import Job
 
 TOLERANCE: Final = 1.0
-"""Seconds by which two moments may differ and count as one: the clocks of two submitters do, and so do two clicks."""
+"""Seconds by which two times may differ and count as the same: clocks of submitters differ, and so do two clicks."""
 
 
 class Times(NamedTuple):
-    """In seconds since 1970.
+    """When a message may be run, in Unix time.
 
     Attributes:
         due: the message may be run from then on; 0: at once.
-        until: then it is dropped; 0: never.
+        until: the message expires then; 0: never.
     """
 
     due: float = 0.0
     until: float = 0.0
 
     def message_ttl(self, task: TaskOptions) -> float:
-        """Seconds until a message that nobody has run is given up."""
+        """Seconds until a message that wasn't run is given up."""
         now = clock.wall() if self.due or self.until else 0.0
         ttl = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
         return max(1.0, min(ttl, self.until - now) if self.until else ttl)
 
     def options(self) -> dict[str, Any]:
-        """Those of ``apply_async`` that say so."""
+        """The options of ``apply_async`` for these times."""
         due, until = (datetime.fromtimestamp(moment, UTC) if moment else None for moment in self)
         return {"countdown": None, "eta": due, "expires": until}
 
 
 def times_of(task: TaskOptions, options: Mapping[str, Any]) -> Times:
-    """What the options of ``apply_async`` ask for."""
+    """The times that options of ``apply_async`` ask for."""
     due = options.get("countdown") or options.get("eta")
     until = options.get("expires", task.expires)
     return Times(_timestamp(due), 0.0 if until is None else max(_timestamp(until), 1.0))
 
 
 def _timestamp(option: Any) -> float:
-    """Of a number of seconds, a datetime or its text; 0 if it is none."""
+    """The Unix time of a number of seconds from now, a datetime or its text; 0 for None."""
     if isinstance(option, str):
         option = datetime.fromisoformat(option)
     if isinstance(option, datetime):
@@ -58,8 +58,10 @@ def _timestamp(option: Any) -> float:
 
 
 def widened(job: Job, asked: Times) -> Times | None:
-    """What the message of a queued job must be, so that a submission that asks for more gets it: the earlier beginning, but
-    not that of a retry, and the later end. None: the message that is queued will do."""
+    """The times of a queued job's message, widened to what a submission asks for: the earlier start and the later end.
+
+    The start of a retry isn't moved. None if the queued message satisfies the submission.
+    """
     sooner = not job.retries and job.due - max(asked.due, clock.wall()) > TOLERANCE
     longer = bool(job.until) and (not asked.until or asked.until - job.until > TOLERANCE)
     if not (sooner or longer):
