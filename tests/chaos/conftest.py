@@ -1,4 +1,4 @@
-"""Locks over a proxy, over a server that may be hurt, and a direct look at the server."""
+"""Locks over a proxy, locks on servers that tests disturb, and a plain client."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if os.environ.get("EVENT_LOOP") == "uvloop":
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 PATIENT = 5.0
-"""The socket timeout of these tests, in seconds: a busy machine may take a second to answer."""
+"""The socket timeout of these tests, in seconds: a busy machine may take a second for a reply."""
 
 SILENCE = 1.0
-"""That of tests in which somebody falls silent. `SOCKET_TIMEOUT` of a module says so for what is `proxied` there."""
+"""The socket timeout of tests with a silent server. A module sets it for `proxied` by `SOCKET_TIMEOUT`."""
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def open_locks(settings) -> Callable[..., Locks]:
 
 @pytest.fixture
 def open_both(settings) -> Callable[..., list[Locks]]:
-    """`here, there = open_both(url)`: two aliases that name one server differently. Each has an inbox, a janitor and queues
-    of its own, as two processes have."""
+    """`here, there = open_both(url)`: two aliases that name one server differently. Each has a subscriber, a maintenance thread
+    and queues of its own, as two processes have."""
 
     def open_both(url: str, **entry: object) -> list[Locks]:
         options = {"socket_timeout": PATIENT, **entry.pop("OPTIONS", {})}
@@ -62,8 +62,7 @@ def open_both(settings) -> Callable[..., list[Locks]]:
 
 @pytest.fixture
 def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]]:
-    """`theirs, ours = open_lock(url, expire=60)`: the lock "a", as a neighbour sees it and as we do. Only the server can
-    tell one of them what the other one did."""
+    """`theirs, ours = open_lock(url, expire=60)`: the lock "a" of two aliases that share no state in this process."""
 
     def open_lock(url: str, **given: object) -> list[Lock]:
         entry = {"OPTIONS": {}, **{name: given.pop(name) for name in list(given) if name.isupper()}}
@@ -74,7 +73,7 @@ def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]
 
 @pytest.fixture
 def no_polling(tune: Tune) -> None:
-    """Who gets a lock within a minute was told."""
+    """Disable polling: a waiter that gets a lock within a minute was woken by a message."""
     tune(max_poll_interval=60.0)
 
 
@@ -86,7 +85,7 @@ def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxied(proxy: Proxy, open_locks: Callable[..., Locks], request: pytest.FixtureRequest) -> Locks:
-    """Locks whose script calls go through the proxy; scripts are loaded, and one connection is idle."""
+    """Locks with script calls through the proxy; scripts are loaded, and one connection is idle."""
     client = open_locks(proxy.url, OPTIONS={"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT)})
     for _ in range(2):
         with client.lock("warm up") as grant:
@@ -97,7 +96,7 @@ def proxied(proxy: Proxy, open_locks: Callable[..., Locks], request: pytest.Fixt
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
 def face(request: pytest.FixtureRequest) -> Iterator[Sync | Async]:
-    """Threads, and the tasks of a loop."""
+    """A lock driven by threads, and by the tasks of a loop."""
     face = request.param()
     yield face
     face.close()
@@ -112,7 +111,7 @@ def direct(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def heard() -> Iterator[list[Event]]:
-    """Every event while the test runs."""
+    """The events emitted during the test."""
     heard: list[Event] = []
     with event_listener(heard.append):
         yield heard
@@ -120,8 +119,8 @@ def heard() -> Iterator[list[Event]]:
 
 @pytest.fixture
 def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
-    """`workers("waiter", max_poll_interval=60)`: a process that locks on the shared server on command, with this delay of
-    the engine changed. Its connections bear its name."""
+    """`workers("waiter", max_poll_interval=60)`: a process that executes jobs with locks on the shared server, with these
+    values of `Tuning`. Its connections have its name."""
     with ExitStack() as stack:
 
         def start(name: str, **tuning: float) -> Worker:
@@ -134,7 +133,7 @@ def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
 
 @pytest.fixture
 def holder(workers: Callable[..., Worker]) -> Worker:
-    """A process that holds the lock "a", until it is told to `give` it."""
+    """A process that holds the lock "a" until the test calls `give`."""
     holder = workers("holder", max_poll_interval=CAP)
     assert holder.call(take, "a")
     return holder

@@ -1,7 +1,8 @@
-"""Waiters and holders on both faces: a pair that waits for one lock, and a crowd that is never done with it.
+"""Waiters and holders in threads and tasks: a pair that waits for one lock, and a crowd that takes it again and again.
 
-A pair is a thread and a task. They queue apart, and each is told by a message of its own. A crowd is threads and tasks of
-two aliases that name one server differently: each has an inbox, a janitor and queues of its own, as two processes have.
+A pair is a thread and a task. They wait in separate queues, and each is woken by a message of its own. A crowd consists
+of threads and tasks of two aliases that name one server differently: each alias has a subscriber, a maintenance thread and
+queues of its own, as two processes have.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from tools.redis_server import RedisServer
 
 KEY = "lock:{0}:k:a"
 LINE = "lock:{0}:w:a"
-"""Where the lock "a" lives in the store, and where those stand who wait for it."""
+"""The store's keys of the lock "a" and of its waiters."""
 
 INBOXES = "lock:*inbox:" + 12 * "?"
 """The channels of single processes."""
 
 SECTION = 0.002
-"""Seconds that one of a crowd holds the lock."""
+"""Seconds that a member of a crowd holds the lock."""
 
 
 def start(function: Callable[[], Any]) -> Future[Any]:
-    """Call it in a thread of its own."""
+    """Call a function in a new thread."""
     future: Future[Any] = Future()
 
     def work() -> None:
         try:
             future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - it is the test's
+        except BaseException as error:  # noqa: BLE001 - the test handles it
             future.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
@@ -46,14 +47,14 @@ def start(function: Callable[[], Any]) -> Future[Any]:
 
 
 class Had(NamedTuple):
-    """A waiter got the lock, and gave it back."""
+    """A waiter acquired and released the lock."""
 
     fence: int
     at: float
 
 
 def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Had | None]]:
-    """A thread and a task that wait for a lock and release it at once. None: it was busy until the end."""
+    """Start a thread and a task that acquire a lock and release it at once. The result is None if the wait timed out."""
 
     def thread() -> Had | None:
         grant = lock.acquire(timeout=timeout)
@@ -75,7 +76,8 @@ def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Had | None]]:
 
 
 def told(grant: Grant, waiters: list[Future[Had | None]]) -> list[int]:
-    """Release the lock; with `no_polling` a message only lets its waiters have it so soon. The fences of all, in order."""
+    """Release the lock, and return the fences of the grant and of all waiters, in order. With `no_polling` only a message
+    lets the waiters acquire the lock in time."""
     begin = clock.now()
     grant.release()
     passed = [waiter.result(20) for waiter in waiters]
@@ -84,32 +86,33 @@ def told(grant: Grant, waiters: list[Future[Had | None]]) -> list[int]:
 
 
 def lined_up(server: RedisServer, number: int = 2) -> None:
-    """Wait until so many queues stand in the line of the lock "a"."""
+    """Wait until this number of queues is registered for the lock "a"."""
     eventually(lambda: server.command("ZCARD", LINE) == number)
 
 
 def listening(server: RedisServer, number: int = 1) -> None:
-    """Wait until so many inboxes are subscribed."""
+    """Wait until this number of processes is subscribed."""
     eventually(lambda: len(server.command("PUBSUB", "CHANNELS", INBOXES)) == number)
 
 
 def asked(server: RedisServer) -> int:
-    """How many script calls have come."""
+    """Return the number of script calls that the server has executed."""
     (line,) = (line for line in server.command("INFO", "commandstats").splitlines() if "cmdstat_evalsha:" in line)
     return int(line.split("calls=")[1].split(",")[0])
 
 
 class Crowd:
-    """So many threads, and so many tasks, of each alias; and one more lock of each, held and renewed all the time."""
+    """`size` threads and `size` tasks of each alias that share one lock; and a further lock of each alias, held and renewed
+    all the time."""
 
     def __init__(self, aliases: list[Locks], size: int = 5) -> None:
         self.failures: list[Exception] = []
         self.overlaps: list[int] = []
-        """The fences of holds that were not known as lost when another one began."""
+        """The fences of holds that weren't known as lost when the next hold began."""
         self.lost: set[int] = set()
         self.turns: Counter[str] = Counter()
         self.kept = 0
-        """How many of those that were held all the time were released in the end."""
+        """The number of the further locks that were still held in the end."""
         self._inside: list[Grant] = []
         self._mutex = threading.Lock()
         self._end = threading.Event()
@@ -122,7 +125,7 @@ class Crowd:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Crowd]:
-        """While they all come and go; it ends when everybody has left."""
+        """Run all members during the block, and wait for them after it."""
         with event_listener(self._hear):
             self._grants = [lock.acquire() for lock in self._kept]
             self._workers = [
@@ -136,7 +139,7 @@ class Crowd:
                 self.leaves()
 
     def leaves(self) -> None:
-        """Let nobody come any more, and wait until all have left."""
+        """Stop all members, and wait until they have released the lock."""
         self._end.set()
         for worker in self._workers:
             worker.result(60)
@@ -148,7 +151,7 @@ class Crowd:
                 pass
 
     def goes_on(self) -> None:
-        """Wait until each of them has had the lock once more: before the end of a lease, or of a cap, which would help too."""
+        """Wait until each member has held the lock once more, earlier than a lease or a poll interval ends."""
         before = dict(self.turns)
         everybody = [f"{kind} {name}" for kind in ("thread", "task") for name in self._locks]
         eventually(lambda: all(self.turns[name] > before.get(name, 0) for name in everybody))

@@ -1,4 +1,4 @@
-"""The sync and the async face of a lock behind one interface, and waits for renewals."""
+"""Sync and async calls of a lock behind one interface, and waits for renewals."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django_redis_locks import Grant, Lock, clock
 from tests.waiting import eventually
 
 LEASE = 9.0
-"""Of a lock that is renewed `often`."""
+"""Seconds of the lease of a lock that is renewed `often`."""
 
 
 def renewed(*grants: Grant) -> None:
-    """Wait until the lease of each is longer than it was."""
+    """Wait until the lease of each grant is extended."""
     ends = [grant.hold.deadline for grant in grants]
     eventually(lambda: all(grant.hold.deadline > end for grant, end in zip(grants, ends, strict=True)))
 
@@ -38,7 +38,7 @@ class Sync:
 
 
 class Async:
-    """The same lock driven by the tasks of a loop."""
+    """A lock driven by the tasks of a loop."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -60,6 +60,6 @@ class Async:
 
 
 def fence_of(server: Any, key: str) -> int:
-    """The fence of a lock, as it stands in the store."""
+    """Return the fence of a lock in the store."""
     fence, _, _ = server.get(key).split()[3].partition("@")
     return int(fence)

@@ -1,4 +1,4 @@
-"""What a worker does in its process when a test tells it to; see ``workers``."""
+"""The jobs that a worker executes in its process; see ``workers``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.chaos import workers
 from tests.probes.client import waiting_callers
 
 LEASE = 60.0
-"""A fixed lease: nobody renews it, and no waiter asks because it is over."""
+"""Seconds of a lease that isn't renewed, and doesn't end during a test."""
 
 grants: dict[str, Grant] = {}
 gates = workers.Gates()
 
 
 class Pass(NamedTuple):
-    """One possession of a lock. Times are those of the machine's clock, the same in all processes."""
+    """One hold of a lock. Times are on the machine's clock, which all processes share."""
 
     asked: float
     got: float
@@ -36,7 +36,7 @@ def ping() -> float:
 
 
 def take(key: str, timeout: float = LEASE) -> Pass | None:
-    """Acquire, and keep it until ``give``."""
+    """Acquire a lock and hold it until ``give``."""
     asked = clock.now()
     return _took(key, asked, _lock(key).acquire(timeout=timeout))
 
@@ -55,7 +55,7 @@ def _took(key: str, asked: float, grant: Grant | None) -> Pass | None:
 
 
 def give(key: str) -> float:
-    """Release; returns when."""
+    """Release a lock; return the time."""
     grant = grants.pop(key)
     now = clock.now()
     grant.release()
@@ -70,7 +70,7 @@ async def agive(key: str) -> float:
 
 
 def queued(key: str) -> int:
-    """How many callers of this process wait for the lock, in all its homes."""
+    """Return the number of callers of this process that wait for the lock, in threads and loops."""
     return waiting_callers(locks["default"], _lock(key))
 
 
@@ -86,8 +86,8 @@ def lifted(gate: str) -> bool:
 
 
 async def block(gate: str, cancels: int | None = None, later: bool = False) -> None:
-    """Block the loop until the gate is lifted. Then cancel the task that does a job: before anything else happens in
-    the loop, or ``later``, when it has carried out what came meanwhile."""
+    """Block the loop until the gate opens. Then cancel the task of a job: before the loop does anything else, or, with
+    ``later``, after it has run the pending callbacks."""
     gates[f"{gate} is blocked"].set()
     lifted(gate)
     if cancels is not None:
@@ -99,7 +99,7 @@ async def block(gate: str, cancels: int | None = None, later: bool = False) -> N
 
 
 def abandon(key: str, gate: str) -> None:
-    """Close a loop in which a task waits for the lock, when the gate is lifted."""
+    """Close a loop in which a task waits for the lock, when the gate opens."""
     loop = asyncio.new_event_loop()
     workers.tasks[-1] = loop.create_task(_lock(key).aacquire(timeout=LEASE))
     loop.run_until_complete(asyncio.to_thread(lifted, gate))
@@ -107,11 +107,11 @@ def abandon(key: str, gate: str) -> None:
     loop.close()
 
 
-# Many.
+# Crowds
 
 
 class Crowd:
-    """Callers that wait for one lock, numbered in the order in which they came."""
+    """Callers that wait for one lock, numbered in the order of their arrival."""
 
     def __init__(self, key: str, size: int) -> None:
         self.lock = _lock(key)
@@ -139,7 +139,7 @@ crowds: dict[str, Crowd] = {}
 
 
 def gather(key: str, size: int) -> None:
-    """Have so many threads wait for the lock, and return when they do."""
+    """Start `size` threads that wait for the lock, and return when all wait."""
     crowds[key] = crowd = Crowd(key, size)
     for number in range(size):
         threading.Thread(target=crowd.work, args=(number,), daemon=True).start()
@@ -148,7 +148,7 @@ def gather(key: str, size: int) -> None:
 
 
 async def agather(key: str, size: int) -> None:
-    """The same with tasks."""
+    """Start `size` tasks that wait for the lock, and return when all wait."""
     crowds[key] = crowd = Crowd(key, size)
     crowd.tasks = [asyncio.create_task(crowd.awork(number)) for number in range(size)]
     while queued(key) < crowd.before + size:  # noqa: ASYNC110 - the queue has no event for it
@@ -156,13 +156,13 @@ async def agather(key: str, size: int) -> None:
 
 
 def order(key: str) -> list[int]:
-    """The order in which they went through, as soon as all have."""
+    """Wait until all callers have held the lock, and return their numbers in that order."""
     crowds[key].through.wait(workers.PATIENCE)
     return crowds[key].order
 
 
 passed: list[Pass] = []
-"""What the competitors of this process have had."""
+"""The holds of the competitors of this process."""
 
 
 def passes() -> int:
@@ -170,7 +170,7 @@ def passes() -> int:
 
 
 def compete(key: str, who: str, section: float) -> list[Pass]:
-    """Take and give, again and again, until the gate "stop" is lifted."""
+    """Acquire and release again and again until the gate "stop" opens."""
     lock, own = _lock(key), []
     while not gates["stop"].is_set():
         asked = clock.now()

@@ -1,4 +1,4 @@
-"""What goes wrong over one lock, or in the code of one user, costs no other lock anything."""
+"""A failure of one lock, or of a user's callback, doesn't affect other locks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Open = Callable[..., Locks]
 
 @pytest.fixture
 def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
-    """A store of its own, with a janitor of its own."""
+    """A store and a maintenance thread that no other test uses."""
     location = request.node.name
     settings.REDIS_LOCKS = {
         "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": location}
@@ -35,8 +35,8 @@ def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
 
 @pytest.mark.usefixtures("often")
 def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H17] [H2] After an inner entry with a longer lease the renewals ask for the outer one, and count with that:
-    otherwise the holder would believe in a lock that is another's already."""
+    """[H17] [H2] After an inner entry with a longer lease the renewals request the outer lease, and the local deadline follows
+    it: otherwise it would be later than the end of the lease in the store."""
     renewals, call_many = 0, memory.engine.backend.call_many
 
     def count(commands: Any, timeout: float) -> Any:
@@ -49,7 +49,7 @@ def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: 
     outer = memory.rlock("a", expire=LEASE, renew=True).acquire()
     memory.rlock("a", expire=2 * LEASE).acquire()
     eventually(lambda: renewals > 4)
-    deadline = outer.hold.deadline  # before the look: the next renewal may be done between the two
+    deadline = outer.hold.deadline  # read first: a renewal may happen between the two reads
     assert deadline < clock.now() + memory.lock("a").holder().lease_left
 
 
@@ -57,8 +57,8 @@ def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: 
 def test_failing_code_of_a_user_leaves_renewal_running(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[E8] [L9] The thread of all locks survives on_lost, though it ends the thread, a filter of the logs, and a job that
-    fails; the holds that were renewed in the same write are renewed."""
+    """[E8] [L9] The maintenance thread survives an `on_lost` that raises SystemExit, a failing log filter and a failing job;
+    the other holds of the same write are renewed."""
 
     class Filter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -81,7 +81,7 @@ def test_failing_code_of_a_user_leaves_renewal_running(
 def crossing(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[[], object]
 ) -> tuple[threading.Thread, threading.Event]:
-    """A thread that does this, and whose first command of this name is under way; it goes on with the event."""
+    """Start a thread that calls `function`, and block its first command of this name until the event is set."""
     backend, call = memory.engine.backend, memory.engine.backend.call
     under_way, go_on = threading.Event(), threading.Event()
 
@@ -101,7 +101,8 @@ def crossing(
 def test_question_that_crosses_a_release_is_no_loss(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
-    """[L8] ensure_held(confirm=True) in one thread, release in another: LockLost there, but nothing is reported lost."""
+    """[L8] ensure_held(confirm=True) in one thread, release in another: the former raises LockLost, but no loss is
+    reported."""
     grant = memory.lock("a").acquire()
     told: list[BaseException] = []
 
@@ -122,7 +123,7 @@ def test_question_that_crosses_a_release_is_no_loss(
 def test_three_threads_release_one_grant_once(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
-    """[F4] Idempotent, also while the first one is under way."""
+    """[F4] A second release is idempotent, also while the first one is in progress."""
     grant = memory.lock("a").acquire()
     first, go_on = crossing(memory, monkeypatch, "lock/release", grant.release)
     for _ in range(2):
@@ -135,7 +136,7 @@ def test_three_threads_release_one_grant_once(
 def test_release_that_succeeded_unheard_stays_one(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
-    """[H15] Tried again after the lease: the first attempt was in time, so nothing was lost."""
+    """[H15] A release that is repeated after the end of the lease is no loss, since its first attempt was in time."""
     grant = memory.lock("a", expire=60).acquire()
     backend, call = memory.engine.backend, memory.engine.backend.call
 
@@ -155,8 +156,8 @@ def test_release_that_succeeded_unheard_stays_one(
 
 
 def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Locks) -> None:
-    """[H13] An abandoned generator in a cycle is closed where the collector pleases: its release needs the same mutexes,
-    in the same thread. So does a job that a finalizer leaves to the janitor."""
+    """[H13] The garbage collector closes an abandoned generator at any point of the code: its release needs the same mutexes
+    in the same thread. So does a job that a finalizer passes to the maintenance thread."""
     done = threading.Event()
 
     class Cycle:
@@ -182,7 +183,7 @@ def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Lock
 
 
 def test_block_that_outlives_its_lease_ends_with_its_own_grant(memory: Locks) -> None:
-    """[L1] [L4] It ends inside of another block of the same key: the other one stays locked."""
+    """[L1] [L4] It ends inside another block of the same key, which keeps its lock."""
 
     def work() -> Iterator[None]:
         with memory.lock("a", expire=0.1):
@@ -198,7 +199,7 @@ def test_block_that_outlives_its_lease_ends_with_its_own_grant(memory: Locks) ->
 
 
 def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
-    """[H16] Released long before their leases end, thousands of locks with `on_lost` leave nothing in the janitor."""
+    """[H16] Thousands of locks with `on_lost`, released long before their leases end, leave no timers."""
     for _ in range(3000):
         with memory.lock("a", expire=3600, on_lost=print):
             pass
@@ -207,7 +208,7 @@ def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
 
 
 def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
-    """[H24] The last one in is the first one out: what lies below would stay open for ever, with its old password."""
+    """[H24] The pool is a stack: connections at its bottom would stay open for ever, with an old password."""
     client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
     probes.add_idle_connections(client, 10)
     time.sleep(0.4)
@@ -221,7 +222,8 @@ def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url
 def test_renewal_on_a_closed_connection_logs_no_warning(
     open_locks: Open, redis_url: str, direct: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[H24] A server's timeout closes what lies idle between two renewals: tried again at once, without a warning."""
+    """[H24] If the server's timeout closes an idle connection between two renewals, the renewal is repeated at once, without
+    a warning."""
     with open_locks(redis_url).lock("a", expire=LEASE, renew=True) as grant:
         for _ in range(4):
             direct.client_kill_filter(_type="normal", skipme=True)

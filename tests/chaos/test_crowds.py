@@ -1,4 +1,4 @@
-"""Crowds of callers who wait for one lock."""
+"""Many callers that wait for one lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 500
 
 
 def scripts(direct: redis.Redis) -> int:
-    """How many scripts the server has run, by hash or by text."""
+    """Return the number of scripts that the server has run, by hash or by source."""
     stats = direct.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
 
@@ -32,14 +32,14 @@ def scripts(direct: redis.Redis) -> int:
 def test_a_crowd_costs_one_process_next_to_nothing(
     workers: Start, direct: redis.Redis, gather: Callable[..., object]
 ) -> None:
-    """[L26] [L27] [X1] Three connections at most, not one command while they wait, and one or so per pass: the lock
-    goes from hand to hand, in the order in which they came."""
+    """[L26] [L27] [X1] At most three connections, no command during the wait, and about one per hold: the lock is handed over
+    in the order of arrival."""
     holder, crowd = workers("holder", max_poll_interval=CAP), workers("crowd", max_poll_interval=CAP)
     assert holder.call(take, "a")
     crowd.call(gather, "a", SIZE)
     in_line(direct, 1)
     before = scripts(direct)
-    threading.Event().wait(0.7)  # in which they could poll
+    threading.Event().wait(0.7)  # long enough to poll
     assert crowd.call(jobs.queued, "a") == SIZE
     assert connected(direct, "crowd") <= 3
     assert scripts(direct) - before <= 5, "an earlier test's janitor may still be sweeping"
@@ -53,8 +53,8 @@ def test_a_crowd_costs_one_process_next_to_nothing(
 
 
 def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> None:
-    """[H12] [L25] While the first answer is on its way the others queue up behind who asked: one question, not as many as
-    there are threads, nor as many connections."""
+    """[H12] [L25] While the first request has no reply, later callers queue locally: one request and one connection, not one
+    per thread."""
     proxy.plan("delay", "reply", of="lock/acquire")
     begin = threading.Barrier(24)
 
@@ -66,7 +66,7 @@ def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> Non
     with ThreadPoolExecutor(24) as pool:
         futures = [pool.submit(enter) for _ in range(24)]
         eventually(lambda: proxy.holds)
-        threading.Event().wait(0.3)  # for all of them to have come; what is asserted is how few asked
+        threading.Event().wait(0.3)  # time for all callers to arrive; the test asserts how few sent a request
         asked = len(proxy.fates("lock/acquire"))
         proxy.deliver()
         for future in futures:

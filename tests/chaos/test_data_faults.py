@@ -1,4 +1,4 @@
-"""A server that comes back without its data, or with those of yesterday, while one holds a lock and two wait."""
+"""A server that restarts without its data, or with old data, during a hold and two waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., RedisServer]
 Open = Callable[..., list[Any]]
 
 LEASE = 30.0
-"""Waiters ask when it is over: who has the lock long before that has noticed something. Who is renewed asks `often`."""
+"""Seconds of a lease. Waiters try when it ends, so a waiter that acquires long before has noticed the fault."""
 
 
 @pytest.mark.usefixtures("often")
@@ -26,8 +26,8 @@ LEASE = 30.0
 def test_lost_data_free_the_lock_and_report_the_loss(
     make_server: Make, open_lock: Open, tune: Tune, fault: str
 ) -> None:
-    """[H1] [L3] [L22] [L24] Waiters have it as soon as they see the server again, or at the cap, as nobody hears of FLUSHALL;
-    the holder is told by its next renewal."""
+    """[H1] [L3] [L22] [L24] Waiters acquire when they reconnect, or, since FLUSHALL sends no message, at the next poll; the
+    holder is notified by its next renewal."""
     tune(max_poll_interval=60.0 if fault == "restart" else 0.5)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=LEASE, renew=True)
@@ -47,8 +47,8 @@ def test_lost_data_free_the_lock_and_report_the_loss(
 
 @pytest.mark.usefixtures("often", "no_polling")
 def test_older_snapshot_keeps_fences_rising(make_server: Make, open_both: Open) -> None:
-    """[H1] [L41] Killed, and back with the data of some hundred locks ago: fences still rise, a lock that was released
-    since comes back and ends with its lease, one that was acquired since is gone and its holder told."""
+    """[H1] [L41] After a restart with old data fences still rise, a lock that was released since exists again until its
+    lease ends, and the holder of a lock that was acquired since is notified of the loss."""
     server = make_server()
     there, here = open_both(server.url())
     old = there.lock("old", expire=60)
@@ -69,9 +69,9 @@ def test_older_snapshot_keeps_fences_rising(make_server: Make, open_both: Open) 
         assert other.fence > last
     assert old.locked()
     begin = clock.now()
-    server.command("PEXPIRE", "lock:{0}:k:old", 1500)  # little is left of it
+    server.command("PEXPIRE", "lock:{0}:k:old", 1500)  # its lease ends soon
     ends = [waiter.result(20).at - begin for waiter in pair(old)]
-    assert 1.4 < min(ends) < 1.5 + BUSY, "when its lease is over: nobody holds it who could prolong it"
+    assert 1.4 < min(ends) < 1.5 + BUSY, "when its lease ends, since no holder renews it"
     assert min(waiter.result(20).fence for waiter in waiters) > grant.fence
     eventually(lambda: grant.lost)
     with pytest.raises(LockLost, match="taken"):

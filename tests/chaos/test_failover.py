@@ -1,5 +1,5 @@
-"""A failover behind one address, as managed servers have it: the name leads to the new master, the open connections to
-the old one, which is a replica now and refuses to write."""
+"""A failover behind one address, as with managed servers: new connections lead to the new master, open ones to the old
+master, which is now a read-only replica."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.redis_server import RedisServer
 
 
 class Address:
-    """An address with a master behind it, and that master's replica."""
+    """An address that leads to a master with a replica."""
 
     def __init__(self, make_server: Callable[..., RedisServer]) -> None:
         self.master, self.replica = (make_server(repl_diskless_sync_delay=0) for _ in range(2))
@@ -36,9 +36,9 @@ class Address:
             client.replicaof("127.0.0.1", master.port)
 
     def fail_over(self) -> None:
-        """Every write of before is on the new master; no connection is cut."""
+        """Promote the replica, which has all previous writes; no connection is cut."""
         with redis.Redis(port=self.master.port) as client:
-            client.set("before", "failover")  # WAIT is for what was written on its own connection
+            client.set("before", "failover")  # WAIT covers writes on its own connection only
             client.execute_command("WAIT", 1, 20_000)
         with redis.Redis(port=self.replica.port) as client:
             client.replicaof("NO", "ONE")
@@ -56,7 +56,7 @@ def address(make_server: Callable[..., RedisServer]) -> Iterator[Address]:
 def test_acquire_after_a_failover_reaches_the_new_master(
     address: Address, open_locks: Callable[..., Locks], face: Sync | Async
 ) -> None:
-    """[E1] At once, also for a caller that doesn't wait."""
+    """[E1] The call is repeated at once, also without a wait."""
     client = open_locks(address.proxy.url)
     face.release(face.acquire(client.lock("before")))
     held = face.acquire(client.lock("held", expire=30))
@@ -72,7 +72,7 @@ def test_acquire_after_a_failover_reaches_the_new_master(
 def test_acquires_of_many_callers_after_a_failover_all_reach_the_new_master(
     address: Address, open_locks: Callable[..., Locks]
 ) -> None:
-    """[E1] Requests that were sent on one connection, and callers with a connection each."""
+    """[E1] Concurrent requests on one connection, and callers with a connection each."""
     client = open_locks(address.proxy.url)
 
     async def acquire_all(wave: str) -> list[Grant | None]:
@@ -99,7 +99,7 @@ def test_acquires_of_many_callers_after_a_failover_all_reach_the_new_master(
 def test_renewal_after_a_failover_goes_on_at_the_new_master(
     address: Address, open_locks: Callable[..., Locks], face: Sync | Async
 ) -> None:
-    """[E1] A lock that is alive there isn't lost."""
+    """[E1] A lock that exists on the new master isn't lost."""
     client = open_locks(address.proxy.url, EXPIRE=9)
     grant = face.acquire(client.lock("import"))
     renewed(grant)
@@ -113,7 +113,7 @@ def test_renewal_after_a_failover_goes_on_at_the_new_master(
 def test_waiter_after_a_failover_is_woken_by_the_new_master(
     address: Address, open_both: Callable[..., list[Locks]]
 ) -> None:
-    """[E1] The subscriber connects again as well: nothing is published on a replica that its master doesn't know of."""
+    """[E1] The subscriber reconnects as well: messages of the new master don't reach the old one."""
     here, there = open_both(address.proxy.url)
     grant = here.lock("import").acquire()
     with ThreadPoolExecutor() as pool:

@@ -1,6 +1,6 @@
-"""Who waits longest when everybody wants one lock all the time.
+"""The longest wait when all callers take one lock again and again.
 
-Waits are counted in passes of others, not in seconds, which a busy machine stretches at will.
+Waits are counted in holds of others, not in seconds, which depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Competition = Callable[..., list[Pass]]
 
 SECTION = 0.001
 RUN = 0.7
-"""Seconds that a competition lasts: some 400 passes on an idle machine."""
+"""Seconds of a competition: some 400 holds on an idle machine."""
 
 SHORT_RUN = 0.4
-"""Enough to see that somebody starves."""
+"""Seconds that are enough to see starvation."""
 
 ENOUGH = 200
-"""Passes that it has at least, however slow the machine is."""
+"""The minimum of holds, however slow the machine is."""
 
 TRIES = 4
-"""A process that the machine leaves asleep while the others run isn't treated unfairly by the lock: one of so many
-competitions goes as it should. Without fairness none does."""
+"""One of this many competitions must be fair, because the machine may suspend a process during the others. Without
+fairness none is."""
 
 NO_LIMIT = 1e9
 
 
 @pytest.fixture
 def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]]:
-    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the passes of two processes, the second one with four threads
-    and four tasks, in the order of the fences. It begins when all homes stand in line."""
+    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the holds of two processes, the second one with four threads
+    and four tasks, in the order of the fences. It begins when all queues are registered."""
 
     def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[Pass]:
         starter = workers("starter", **tuning)
@@ -65,12 +65,12 @@ def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]
 
 
 def count(callers: Sequence[tuple[int, int]]) -> int:
-    """The homes of processes with so many threads and tasks each."""
+    """Return the number of queues of processes with these numbers of threads and tasks."""
     return sum(bool(number) for process in callers for number in process)
 
 
 def waits(passes: list[Pass], homes: int) -> list[int]:
-    """How many passes of others each home saw whenever it waited; also before its first one, and after its last one."""
+    """Return for each wait of each queue the number of holds of others, including before its first hold and after its last."""
     last = dict.fromkeys((one.who for one in passes), -1)
     waits = [len(passes)] * (homes - len(last))
     for number, one in enumerate(passes):
@@ -81,13 +81,13 @@ def waits(passes: list[Pass], homes: int) -> list[int]:
 
 
 def same_again(passes: list[Pass]) -> float:
-    """Which share of the passes went to the home that had the one before."""
+    """Return the share of holds that followed a hold of the same queue."""
     return sum(one.who == next_one.who for one, next_one in pairwise(passes)) / len(passes)
 
 
 def test_eight_processes_take_turns(competition: Competition) -> None:
-    """[H4] They wait for about one round of all, and nobody for more than twenty. Without politeness who gives the lock
-    back has it again before the one that was woken has asked, and most passes go so."""
+    """[H4] A wait takes about one round of all processes, and never more than twenty. Without `yield_time` the releasing
+    process acquires again before the woken one sends its request, in most cases."""
 
     def fair() -> bool:
         passes = competition([(1, 0)] * 8)
@@ -103,9 +103,9 @@ def test_eight_processes_take_turns(competition: Competition) -> None:
 def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
     competition: Competition, processes: list[tuple[int, int]]
 ) -> None:
-    """[H4] [H12] [X1] Then it is the next one's, who keeps it as long. Nobody waits for more than four such rounds: a
-    home that was woken, and that the machine then leaves asleep, is no longer in line. Without the limit the first one
-    keeps it for ever."""
+    """[H4] [H12] [X1] At the limit the next process takes the lock, and keeps it as long. No wait takes more than four such
+    rounds: a woken queue that the machine then suspends is no longer registered. Without the limit the first process keeps
+    the lock for ever."""
     homes = count(processes)
 
     def fair() -> bool:
@@ -121,7 +121,7 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
 
 
 def test_process_at_the_hand_over_limit_goes_to_the_end_of_the_queue(workers: Start, direct: redis.Redis) -> None:
-    """[H4] A process that reaches the limit, here at once, frees the lock and lines up behind those who came later than
+    """[H4] A process that reaches the limit, here at once, frees the lock and registers after queues that arrived later than
     its own next waiter."""
     process, other = workers("process", max_poll_interval=CAP, hand_overs=0), workers("other", max_poll_interval=CAP)
     assert process.call(take, "a")

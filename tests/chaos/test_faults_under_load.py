@@ -1,5 +1,5 @@
-"""A crowd is at work while the server suffers: nobody hangs, nothing stays locked, and there is never more than one holder,
-unless the server forgot the first one, who is then told."""
+"""Faults of a server under load: no call hangs, no lock stays held, and there is never more than one holder, unless the
+server lost the data of the first one, which is then notified."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def server(make_server: Make) -> RedisServer:
 
 @pytest.fixture
 def crowd(often: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
-    """At work, and in the end everybody has left and nothing is locked."""
+    """A crowd at work. In the end all locks must be free."""
     with Crowd(open_both(server.url())).at_work() as crowd:
         yield crowd
     eventually(lambda: not server.command("EXISTS", KEY, LINE))
 
 
 def killed(kind: str) -> Fault:
-    """Connections are closed again and again, as soon as everybody has had his turn."""
+    """The server closes all connections of a kind each time all members have held the lock."""
 
     def fault(server: RedisServer, crowd: Crowd) -> None:
         for _ in range(6):
@@ -51,7 +51,7 @@ def killed(kind: str) -> Fault:
 
 
 def paused(seconds: float, mode: str = "ALL") -> Fault:
-    """It answers nobody, or nobody who may write."""
+    """The server delays all commands, or all writes."""
 
     def fault(server: RedisServer, crowd: Crowd) -> None:
         server.command("CLIENT", "PAUSE", round(seconds * 1000), mode)
@@ -65,7 +65,7 @@ def restarted(server: RedisServer, crowd: Crowd) -> None:
 
 
 def crowded_out(server: RedisServer, crowd: Crowd) -> None:
-    """There is no room for any of them."""
+    """The server closes all connections and refuses new ones: `maxclients` is reached."""
     with redis.Redis.from_url(server.url(), single_connection_client=True) as admin:
         admin.config_set("maxclients", 1)
         for kind in ("normal", "pubsub"):
@@ -82,7 +82,7 @@ def crowded_out(server: RedisServer, crowd: Crowd) -> None:
     "fault",
     [
         pytest.param(killed("normal"), id="connections killed"),
-        pytest.param(killed("pubsub"), id="inboxes killed"),
+        pytest.param(killed("pubsub"), id="subscribers killed"),
         pytest.param(paused(SILENCE / 2), id="paused shortly"),
         pytest.param(paused(3 * SILENCE), id="paused"),
         pytest.param(paused(3 * SILENCE, "WRITE"), id="paused for writers"),
@@ -91,8 +91,8 @@ def crowded_out(server: RedisServer, crowd: Crowd) -> None:
     ],
 )
 def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: Crowd) -> None:
-    """[L22] [H10] [H24] When the fault is over each of them has his turn soon, nobody was told a failure by a `with`
-    block, and no hold was lost."""
+    """[L22] [H10] [H24] Soon after the fault every member holds the lock again; no `with` block raised, and no hold was
+    lost."""
     fault(server, crowd)
     crowd.goes_on()
     crowd.leaves()
@@ -103,7 +103,7 @@ def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: C
 
 
 def test_holders_forgotten_by_the_server_learn_of_their_loss(polling: None, server: RedisServer, crowd: Crowd) -> None:
-    """[L3] [H1] [L22] Whoever held a lock beside another one learns of it; the others go on as if nothing had been."""
+    """[L3] [H1] [L22] Every hold that overlapped with another one is reported lost; all members go on."""
     for _ in range(2):
         server.flush()
         crowd.goes_on()
@@ -113,7 +113,7 @@ def test_holders_forgotten_by_the_server_learn_of_their_loss(polling: None, serv
 
 
 def test_a_full_server_refuses_and_then_serves(polling: None, server: RedisServer, crowd: Crowd) -> None:
-    """[E14] [H11] [L43] Refusals are waited out: as soon as there is room again all have their turns."""
+    """[E14] [H11] [L43] Waiters retry while the memory is full; when there is room all members hold the lock again."""
     server.command("CONFIG", "SET", "maxmemory", 1000)
     eventually(lambda: "errorstat_OOM:count=2" in server.command("INFO", "errorstats"))
     server.command("CONFIG", "SET", "maxmemory", 0)

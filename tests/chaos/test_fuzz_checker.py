@@ -83,7 +83,7 @@ STALE = {"lost": True, "outcome": LOST}
 
 RIGHT = {
     "the lease of the dead runs out": [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 1.2, 1.3)],
-    "stopped, overtaken and told": [
+    "stopped, overtaken and notified": [
         visit(1, 11, 0.1, 2.1, **STALE),
         stopped(1, 0.2, 2.0),
         visit(2, 12, 1.2, 1.3),
@@ -121,7 +121,7 @@ RIGHT = {
         visit(2, 12, 1.2, 1.3),
     ],
     "renewed": [visit(1, 11, 0.1, 1.3, renewed=1.9), visit(2, 12, 1.4, 1.5)],
-    "the network gives up on who is stopped": [
+    "the network drops a stopped process": [
         visit(1, 11, 0.1, 0.2, outcome=UNREACHABLE, released=2.3),
         stopped(1, 0.2, 2.2),
         visit(2, 12, 1.2, 1.3),
@@ -149,11 +149,11 @@ WRONG = {
         [visit(1, 11, 0.1, 1.4, written=1.3, **STALE), stopped(1, 0.2, 1.2), visit(2, 12, 0.7, 0.75)],
         "before the lease of hold 1 of caller 1.0, fence 11 was over",
     ),
-    "not told": (
+    "not notified": (
         [visit(1, 11, 0.1, 2.1), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
         "outlived its lease by 1.010 s without notice",
     ),
-    "told before, not by the release": (
+    "notified before, not by the release": (
         [visit(1, 11, 0.1, 2.1, lost=True), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
         "returned 'released' although hold 1 of caller 2.0",
     ),
@@ -180,7 +180,7 @@ WRONG = {
     "a store that is down only for an acquire": ([line(0.3, Refused(1, 0, 0.1, 0.3, "no"))], "ran on: no"),
     "the same fence": ([visit(1, 11, 0.1, 0.2), visit(2, 11, 0.3, 0.4)], "has the fence of"),
     "a lease longer than asked for": ([visit(1, 11, 0.1, 0.2, until=1.2)], "believed in a lease of 1.100 s"),
-    "somebody who isn't heard of again": ([visit(1, 11, 0.1, None)], "has no end although its process wasn't killed"),
+    "hold without an end": ([visit(1, 11, 0.1, None)], "has no end although its process wasn't killed"),
     "an exception": ([line(0.1, Failed(1, 0, "ValueError"))], "caller 1.0 failed:\nValueError"),
     "a line that is written twice": (
         [visit(1, 11, 0.1, 0.2), line(0.15, Exit(1, 0, 1, 0.15, 1.09, False, 0.15))],

@@ -1,8 +1,8 @@
-"""An exception out of nowhere, at every point: what a signal handler raises, what a cancelled task is thrown.
+"""An exception at every point of the code: raised by a signal handler, or thrown into a cancelled task.
 
-A trace function counts the lines of the package that a story runs through, and raises at one of them; then the story is
-told again, and it raises at the next one, until it comes to its end. Nothing may be left: no lock, no queue, no place in
-the store's line.
+A trace function counts the executed lines of the package during a scenario, and raises at one of them. The scenario is
+repeated, with the exception one line later, until it completes. Afterwards no lock, no local queue and no registered waiter
+may be left.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tests.probes.client import is_registered, queue_count
 
 
 class SoftTimeLimitExceeded(Exception):
-    """As Celery's: an Exception, which a careless `except` would swallow."""
+    """As Celery's: an Exception, which an `except Exception` would catch."""
 
 
 PACKAGE = str(Path(django_redis_locks.__file__).parent)
 
 OUT_OF_REACH = {"__exit__", "release"}
-"""What strikes at the first line of these comes before any code of ours could have caught it."""
+"""An exception at the first line of these is raised before any handler in them is active."""
 
 
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
-    """What an interruption leaves to the collector must not be collected while the next story is traced. It may be a
-    connection that nobody had got hold of yet: in a cycle its socket can be found before what would close it."""
+    """Disable the garbage collector: objects that an interruption leaves must not be collected during the next scenario.
+    One may be an unassigned connection; the collector may finalize its socket before its owner."""
     gc.disable()
     yield
     with warnings.catch_warnings():
@@ -55,7 +55,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(params=["memory", "redis"])
 def client(request: pytest.FixtureRequest, settings: Any) -> Locks:
-    """With scripts loaded, and a connection."""
+    """An alias with loaded scripts and an idle connection."""
     entry = {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": request.node.name}
     if request.param == "redis":
         entry = {"LOCATION": request.getfixturevalue("redis_url")}
@@ -159,8 +159,8 @@ def reentry(client: Locks, strike: Strike) -> None:
 def test_interrupted_call_or_block_leaves_nothing(
     client: Locks, story: Callable[[Locks, Strike], None], request: pytest.FixtureRequest
 ) -> None:
-    """[L15] [L16] [E7] [L4] [H15] [H17] An acquire has left nothing; a release is brought to its end by the janitor a moment
-    later. Calls and blocks run the same lines, each with the other one of the two exceptions."""
+    """[L15] [L16] [E7] [L4] [H15] [H17] An interrupted acquire leaves nothing; the maintenance thread completes an
+    interrupted release. Calls and blocks run the same lines, each with one of the two exceptions."""
     on_redis = client.settings.location.startswith("redis://")
     error = KeyboardInterrupt if on_redis is (story is block) else SoftTimeLimitExceeded
     at_every_line(client, error, lambda strike: story(client, strike))
@@ -168,7 +168,8 @@ def test_interrupted_call_or_block_leaves_nothing(
 
 @pytest.mark.parametrize(("client", "where"), [("memory", "here"), ("redis", "elsewhere")], indirect=["client"])
 def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> None:
-    """[H3] [H9] [L29] Woken, or handed the lock, or neither: it is passed on, and nobody is registered any more."""
+    """[H3] [H9] [L29] Whether the waiter was woken, was handed the lock, or neither: the next waiter acquires the lock, and
+    no waiter stays registered."""
 
     def story(strike: Strike) -> None:
         held, asked, done = threading.Event(), threading.Event(), threading.Event()
@@ -178,7 +179,7 @@ def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> Non
                 held.set()
                 while not done.is_set() and queue_count(client) == 0:
                     asked.wait(0.0005)
-                if where == "elsewhere":  # as another process does: by the store alone
+                if where == "elsewhere":  # as from another process, through the store only
                     client.lock("a").force_release()
 
         thread = threading.Thread(target=hold)
@@ -196,7 +197,7 @@ def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> Non
 
 
 class Cancelling:
-    """Awaits a coroutine, and throws a cancellation in at its n-th suspension and at each of the next ones."""
+    """Awaits a coroutine, and throws CancelledError into it at its n-th suspension and at each later one."""
 
     def __init__(self, coroutine: Any, at: int, times: int) -> None:
         self._coroutine = coroutine
@@ -230,7 +231,7 @@ class Cancelling:
 
 @pytest.mark.parametrize("contended", [False, True])
 def test_task_cancelled_at_every_await_leaves_nothing(client: Locks, contended: bool) -> None:
-    """[L16] [H3] [E7] [D40] Once, and again while the first cancellation is under way; in acquire, in release and in the
+    """[L16] [H3] [E7] [D40] Once, and again while the first cancellation is handled; in acquire, in release and in the
     queue."""
 
     async def story(at: int, times: int) -> bool:
@@ -272,8 +273,8 @@ def test_task_cancelled_at_every_await_leaves_nothing(client: Locks, contended: 
 
 @pytest.fixture
 def struck() -> Iterator[Callable[[float], None]]:
-    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt in so many seconds; a little later if it struck inside of Python's
-    own logging, which redis-py asks for a logger with each connection: up to 3.12 it would keep its mutex for ever."""
+    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt after this many seconds, or a little later if Python's logging is
+    executing, which redis-py calls for each connection: up to Python 3.12 its mutex would stay locked."""
 
     def raise_it(number: int, frame: FrameType | None) -> None:
         while frame is not None:
@@ -289,10 +290,10 @@ def struck() -> Iterator[Callable[[float], None]]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was just being made
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was being created
 @pytest.mark.parametrize("client", ["redis"], indirect=True)
 def test_timer_that_strikes_within_system_calls_leaves_nothing(client: Locks, struck: Callable[[float], None]) -> None:
-    """[H21] [L16] Where no line of Python runs: in send, recv, and in the sleep of a waiter."""
+    """[H21] [L16] Inside system calls, which no trace function sees: send, recv, and the sleep of a waiter."""
     rest = threading.Event()
     end = clock.now() + 1.5
     strikes = out_of_reach = 0

@@ -1,4 +1,4 @@
-"""Requests and answers that are lost, late, or cut: one story, told to the synchronous and the asynchronous face."""
+"""Requests and replies that are lost, late or cut off, with sync and async calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(direct: redis.Redis) -> list[str]:
 def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_nothing(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[L16] [F15] "I don't know" is no "no"; what it may have left is deleted at once, not after a lease."""
+    """[L16] [F15] An unknown outcome is no "busy"; a lock that it may have left is deleted at once, not after its lease."""
     proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(LockBackendError, match=r"alias 'default'.*no answer"):
         face.acquire(proxied.lock("a", expire=30), timeout=0)
@@ -34,7 +34,7 @@ def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_not
 def test_late_copy_of_acquire_is_freed_within_seconds(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[H2a] The first copy comes after the release: a token that nobody holds is swept within seconds."""
+    """[H2a] The first copy of the request arrives after the release: a token without a hold is deleted within seconds."""
     proxy.plan("delay", "request", of="lock/acquire")
     grant = face.acquire(proxied.lock("a", expire=60), timeout=20)
     assert grant is not None
@@ -63,7 +63,8 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
 def test_a_forced_release_survives_a_lost_answer(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
 ) -> None:
-    """[H15] [E1] The first attempt freed the lock, and nobody heard: that is told, and is in the log."""
+    """[H15] [E1] The first attempt freed the lock, but its reply was lost: the release returns, and logs it as
+    unconfirmed."""
     proxied.lock("warm up").force_release()
     lock = proxied.lock("a", expire=30)
     assert lock.acquire()
@@ -77,7 +78,7 @@ def test_a_forced_release_survives_a_lost_answer(
 def test_with_a_store_that_went_down_ends_quietly(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[F12] The section was protected until its end; its result stands, the log says what happened."""
+    """[F12] The section was protected until its end: the block doesn't raise, and the failed release is logged."""
     with proxied.lock("a", expire=60):
         proxy.down()
     assert any(isinstance(event, BackendFailed) and event.doing == "release" for event in heard)
@@ -88,8 +89,8 @@ def test_with_a_store_that_went_down_ends_quietly(
 
 @pytest.mark.parametrize("fate", ["drop reply", "cut reply", "drop request", "cut request"])
 def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
-    """[L12] [E1] [H2] The repeated request carries the same token, so the answer is "mine" and not "somebody else's". The
-    lease counts from the attempt that was answered."""
+    """[L12] [E1] [H2] The repeated request has the same token, so the reply is a grant and not "busy". The lease counts from
+    the attempt with a reply."""
     proxy.plan(*fate.split(), of="lock/acquire")
     begin = clock.now()
     grant = face.acquire(proxied.lock("a", expire=60), timeout=20)
@@ -102,7 +103,7 @@ def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, prox
 def test_release_survives_a_lost_answer(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
 ) -> None:
-    """[E12] [H15] [L14] [L15] After an unanswered release "not mine" is success, told as unconfirmed."""
+    """[E12] [H15] [L14] [L15] After a release without a reply "not mine" is a success, reported as unconfirmed."""
     grant = face.acquire(proxied.lock("a"))
     assert grant is not None
     proxy.plan("cut", "reply", of="lock/release")
@@ -117,7 +118,7 @@ def test_release_survives_a_lost_answer(
 
 
 def test_fences_rise_although_counter_or_clock_go_back(proxied: Locks, direct: redis.Redis) -> None:
-    """[H1] The counter is restored from an older snapshot, is lost, holds nonsense, or is ahead of the server's clock."""
+    """[H1] Also if the counter is restored from an older snapshot, lost, malformed, or ahead of the server's clock."""
     seen = []
     for counter in ("100", "", "0", None, "8000000000000000"):
         direct.delete("lock:{0}:fence") if counter is None else direct.set("lock:{0}:fence", counter)

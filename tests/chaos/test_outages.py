@@ -1,4 +1,4 @@
-"""The server is down, or says that it can't just now, for shorter and for longer than its callers wait."""
+"""The server is down, or returns temporary errors, for shorter and for longer than its callers wait."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Make = Callable[..., RedisServer]
 Open = Callable[..., Any]
 
 LONG = 30.0
-"""Of a lock that is held, and renewed `often`, while servers come and go: each may take seconds to start, or to follow."""
+"""Seconds of the lease of a lock that is renewed `often` while servers restart, which may take seconds."""
 
 CAP = 0.4
 
 
 def failed(waiter: Future[object]) -> float:
-    """It ended with the store's failure; returns when."""
+    """Wait until it fails with a LockBackendError; return the time."""
     with pytest.raises(LockBackendError, match=r"can't reach|no answer"):
         waiter.result(20)
     return clock.now()
 
 
 def test_unreachable_server_is_an_error_in_time(open_locks: Callable[..., Locks], make_server: Make) -> None:
-    """[F15] Without a wait at once, with one when it is over; the message names alias and way out."""
+    """[F15] Without a wait at once, otherwise when it ends; the message names the alias and a fix."""
     server = make_server()
     server.kill()
     lock = open_locks(server.url()).lock("a")
@@ -54,13 +54,13 @@ def test_unreachable_server_is_an_error_in_time(open_locks: Callable[..., Locks]
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
 def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open_lock: Open, silent: bool) -> None:
-    """[L22] [F15] It is told at the deadline, or one answer that doesn't come later. Afterwards the same process locks as
-    ever, and the inbox is back: a release is heard of."""
+    """[L22] [F15] The error is raised at the deadline, or one socket timeout later. Afterwards the process locks again, and
+    its subscriber receives messages."""
     server = make_server(appendonly="yes", appendfsync="always")
     theirs, ours = open_lock(server.url(), expire=60, BACKEND_WAIT=4, OPTIONS={"socket_timeout": 2 if silent else 5})
     grant = theirs.acquire()
     begin = -inf
-    while clock.now() > begin + 1.9:  # not yet, or a busy machine was too slow: they may have asked for the last time
+    while clock.now() > begin + 1.9:  # on a slow machine they may have sent their last request already
         if begin > -inf:
             server.resume() if silent else server.restart(keep_data=True)
         begin, waiters = clock.now(), pair(ours, timeout=2)
@@ -80,8 +80,8 @@ def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open
 
 @pytest.mark.usefixtures("no_polling", "often")
 def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: Open) -> None:
-    """[E12] [L22] [H1] [H10] [L20] Holders, waiters and their inbox outlive it, scripts and all; what was published meanwhile isn't
-    missed, since everybody asks once when the inbox is back."""
+    """[E12] [L22] [H1] [H10] [L20] Holds, waiters, the subscriber and the scripts survive it. Lost messages do no harm, since
+    every waiter tries once when the subscriber is back."""
     server = make_server(appendonly="yes", appendfsync="always")
     theirs, ours = open_lock(server.url(), expire=LONG, renew=True, BACKEND_WAIT=LONG)
     grant = theirs.acquire()
@@ -100,7 +100,7 @@ def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: 
 
 
 def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lock: Open, tune: Tune) -> None:
-    """[L22] Once for all who stand in one queue."""
+    """[L22] For all waiters of one queue."""
     cap, trouble = 0.3, 0.8
     tune(max_poll_interval=cap)
     server = make_server()
@@ -119,8 +119,8 @@ def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lo
 def test_waiter_behind_the_head_fails_with_the_outage(
     make_server: Make, open_locks: Callable[..., Locks], tune: Tune
 ) -> None:
-    """[H22] [F14] Only the first in a queue asks. Those behind him, whose wait ends first, don't take it for a busy lock;
-    and if they would rather go on without one, they do."""
+    """[H22] [F14] Only the head of a queue sends requests. A later waiter with a shorter wait doesn't report a busy lock, and
+    goes on without the lock if it is configured so."""
     tune(max_poll_interval=0.2)
     server = make_server()
     client = open_locks(server.url(), BACKEND_WAIT=60)
@@ -139,19 +139,19 @@ def test_waiter_behind_the_head_fails_with_the_outage(
     first.result(20).release()
 
 
-# Down in a way of its own
+# Temporary errors
 
 
 def follow(server: RedisServer, master: RedisServer) -> None:
-    """Make it a replica, and wait until it has its master's data."""
+    """Make a server a replica, and wait until it has its master's data."""
     server.command("REPLICAOF", "127.0.0.1", master.port)
     eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
 
 
 @pytest.mark.usefixtures("often", "no_polling")
 def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """[L22] A server that was demoted to a replica refuses, in words that say so; waiters and renewals are patient until
-    it is promoted again. What couldn't be released is released then."""
+    """[L22] A server that was demoted to a replica returns errors; waiters and renewals retry until it is promoted again.
+    Locks that couldn't be released are released then."""
     server, other = make_server(repl_diskless_sync_delay=0), make_server(repl_diskless_sync_delay=0)
     there, here = open_both(server.url())
     grant = there.lock("a", expire=LONG, renew=True).acquire()
@@ -179,17 +179,17 @@ def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, capl
 
 @pytest.mark.usefixtures("often", "no_polling")
 def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> None:
-    """[L22] A server that reads its data answers that it does: waiters and renewals are patient."""
+    """[L22] A server that loads its data returns LOADING: waiters and renewals retry."""
     server = make_server(rdbcompression="no")
     there, here = open_both(server.url(), BACKEND_WAIT=LONG)
     grant = there.lock("a", expire=LONG, renew=True).acquire()
     waiters = pair(here.lock("a"))
     lined_up(server)
-    for number in range(12):  # it looks up from its reading every 2 MB
+    for number in range(12):  # it handles requests every 2 MB
         server.command("SET", f"much:{number}", "x" * 1_000_000)
     server.config["key-load-delay"] = 60_000  # us for each key
     seen = start(lambda: eventually(lambda: "LOADING" in complaint(here)))
-    while not seen.done():  # one that a busy machine misses is followed by another one
+    while not seen.done():  # a slow machine may miss one restart
         server.restart(keep_data=True)
     seen.result()
     grant.ensure_held(confirm=True)
@@ -208,9 +208,9 @@ def complaint(client: Locks) -> str:
 
 @pytest.mark.usefixtures("often")
 def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[..., Locks], tune: Tune) -> None:
-    """[E14] [H11] [E5] [L24] [H3] [L43] What is held is renewed, and handed over to who waits in the holder's own home, as its first
-    write is one that a full server allows. A later waiter can't be lined up and asks at the cap. The free lock is refused until
-    there is memory; a wait that ends before raises, with the reason and the way out."""
+    """[E14] [H11] [E5] [L24] [H3] [L43] A held lock is renewed, and handed over within its local queue, since a full server
+    allows the first write of both. A later waiter can't be registered and polls. A free lock can't be acquired until there
+    is memory; a wait that ends before raises, with the reason and a fix."""
     tune(max_poll_interval=CAP)
     server = make_server(maxmemory_policy="noeviction")
     lock = open_locks(server.url()).lock("a", expire=LEASE, renew=True)
@@ -237,13 +237,13 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
 
 
 def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, open_lock: Open, tune: Tune) -> None:
-    """[H10] [L24] What is published reaches a dead connection: the waiters ask at the cap. While somebody waits the silence
-    is noticed within two caps, and the next release is heard of."""
+    """[H10] [L24] Messages are sent to a dead connection: the waiters poll. While there is a waiter the silence is noticed
+    within two poll intervals, and the next message arrives."""
     tune(max_poll_interval=CAP)
     server = make_server()
 
     def heard_by() -> int:
-        """How many connections, dead ones too, a message to the only inbox would reach."""
+        """Return the number of subscribed connections, dead ones too."""
         (channel,) = server.command("PUBSUB", "CHANNELS", INBOXES)
         return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 

@@ -1,4 +1,4 @@
-"""Forks and signals in the middle of everything. What a child may do with a grant of its parent is in the contract."""
+"""Forks and signals during operations. What a child may do with a grant of its parent is in tests/contract."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ KEY = "lock:{0}:k:a"
 def test_fork_in_the_middle_leaves_parent_and_child_independent(
     open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
 ) -> None:
-    """[H18] [L47] [E16] A lock is renewed, a thread and a loop have connections, and mutexes are held, while the process
-    forks. The child has none of the waiters, waits in its own name, and locks in threads and tasks; the parent's lock is
-    renewed, and its waiter is woken as ever."""
+    """[H18] [L47] [E16] The process forks while a lock is renewed, a thread and a loop have connections, and mutexes are held.
+    The child has no waiters, waits under its own name, and locks in threads and tasks; the parent's lock is still renewed,
+    and its waiter is still woken."""
     client = open_locks(redis_url)
     lock = client.lock("a", expire=LEASE, renew=True)
     grant = lock.acquire()
@@ -73,7 +73,7 @@ def test_fork_in_the_middle_leaves_parent_and_child_independent(
 
 
 def test_child_opens_an_alias_that_its_parent_was_opening(redis_url: str, open_locks: Callable[..., Locks]) -> None:
-    """[H18] The mutex of the aliases was held by a thread that the child doesn't have."""
+    """[H18] A thread of the parent, which doesn't exist in the child, held the mutex of the aliases."""
     open_locks(redis_url)
     held, done = threading.Event(), threading.Event()
 
@@ -98,7 +98,7 @@ def test_child_opens_an_alias_that_its_parent_was_opening(redis_url: str, open_l
 
 
 class Interrupted(BaseException):
-    """What a signal handler raises: KeyboardInterrupt, SoftTimeLimitExceeded."""
+    """Stands for the exceptions of signal handlers: KeyboardInterrupt, SoftTimeLimitExceeded."""
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def interrupt_after(seconds: float) -> Iterator[None]:
 
 
 def test_interrupted_read_spoils_no_later_answer(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
-    """[H21] [H15] The connection with the unread reply is gone, and so is what the request left."""
+    """[H21] [H15] The connection with the unread reply is closed, and a lock that the request left is deleted."""
     proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(Interrupted), interrupt_after(0.1):
         proxied.lock("a", expire=60).acquire(timeout=0)
@@ -129,7 +129,7 @@ def test_interrupted_read_spoils_no_later_answer(proxied: Locks, proxy: Proxy, d
 def test_killed_holder_frees_its_lock_by_the_lease(
     open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis, holder: Worker
 ) -> None:
-    """[D29] kill -9: nobody releases, nobody renews, the next one comes within the lease, of which little is left."""
+    """[D29] After kill -9 the lock is neither released nor renewed; the next waiter acquires it when the lease ends."""
     lock = open_locks(redis_url).lock("a")
     assert lock.acquire(timeout=0) is None
     os.kill(holder.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The janitor: what is renewed, until when, and who is told."""
+"""The maintenance thread: renewals, and the notice of lost locks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = "lock:{0}:k:a"
 def test_renewal_with_lost_replies_keeps_the_lease(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, tune: Tune
 ) -> None:
-    """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
+    """[L9] [E8] After lost replies and a broken network a hold lasts until its lease ends; "unknown" isn't "lost"."""
     tune(maintenance_timeout=0.3)
     grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
     for action, direction in (("drop", "reply"), ("cut", "reply"), ("drop", "request")):
@@ -49,12 +49,12 @@ def test_renewal_with_lost_replies_keeps_the_lease(
 def test_many_holds_are_renewed_in_few_requests_by_one_thread(
     open_locks: Open, make_server: Callable[..., RedisServer]
 ) -> None:
-    """[L10] [H6] [M7] Exactly the grants whose locks were taken are lost."""
-    server = make_server()  # on which no other test's janitor sweeps
+    """[L10] [H6] [M7] Exactly the grants of deleted or replaced locks are lost."""
+    server = make_server()  # no other test's maintenance thread cleans up here
     direct = redis.Redis.from_url(server.url(), decode_responses=True)
     client = open_locks(server.url(), OPTIONS={"socket_timeout": 20})
     grants = [client.lock(f"crowd:{number}", expire=LEASE, renew=True).acquire() for number in range(250)]
-    direct.set("lock:{0}:k:crowd:7", "1 lock somebody 1", px=60_000)
+    direct.set("lock:{0}:k:crowd:7", "1 lock other 1", px=60_000)
     direct.delete("lock:{0}:k:crowd:8")
     direct.delete("lock:{0}:k:crowd:9")
     direct.rpush("lock:{0}:k:crowd:9", "x")
@@ -75,7 +75,7 @@ def test_many_holds_are_renewed_in_few_requests_by_one_thread(
 def test_renewal_that_crosses_a_release_reports_no_loss(
     open_locks: Open, redis_url: str, heard: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H6] [L8] A renewal's answer that crosses a release is thrown away."""
+    """[H6] [L8] The reply to a renewal is discarded if the lock was released in between."""
     client = open_locks(redis_url)
     crossing = threading.Event()
     released = threading.Event()
@@ -83,14 +83,14 @@ def test_renewal_that_crosses_a_release_reports_no_loss(
     grant = client.lock("a", expire=LEASE, renew=True).acquire()
     assert crossing.wait(20)
     grant.release()
-    with client.lock("a"):  # another hold has the key now: a late "not mine" would be a false alarm
+    with client.lock("a"):  # a new hold of the key: a late "not mine" must not be applied to it
         released.set()
         client.engine.settle(20)
     assert not [event for event in heard if isinstance(event, Lost)]
 
 
 def test_fixed_lease_starts_no_thread(redis_server: RedisServer, redis_url: str) -> None:
-    """[H23] [F11] Without renewal and without `on_lost` nothing is registered anywhere: the hot path stays bare."""
+    """[H23] [F11] Without renewal and `on_lost` no timer is set."""
     program = f"""
 import threading
 from django_redis_locks import locks
@@ -106,10 +106,10 @@ with locks.lock("c"), locks.lock("d"):
 
 
 def test_on_lost_of_a_fixed_lease_is_called_at_its_end(open_locks: Open, redis_url: str) -> None:
-    """[F11] [H23] The notice follows an extension."""
+    """[F11] [H23] `extend` postpones the call."""
     client = open_locks(redis_url)
     extended = False
-    while not extended:  # a machine that stands still at the wrong moment ends the first lease
+    while not extended:  # repeated, since the first lease may end while the machine is suspended
         told: list[float] = []
         begin = clock.now()
         grant = client.lock("a", expire=0.2, on_lost=lambda grant, told=told: told.append(clock.now())).acquire()
@@ -123,8 +123,7 @@ def test_on_lost_of_a_fixed_lease_is_called_at_its_end(open_locks: Open, redis_u
 def test_end_of_the_interpreter_sends_pending_releases(
     redis_server: RedisServer, redis_url: str, direct: redis.Redis
 ) -> None:
-    """[H13] What is left to the janitor when the program ends is done then. By rights within a second, which a busy
-    machine may need to get as far as that."""
+    """[H13] Pending cleanups are executed at the end of the program, within a second on an idle machine."""
     program = f"""
 from django_redis_locks import locks, LockBackendError
 from django_redis_locks.engine import maintenance
@@ -145,12 +144,12 @@ else:
 """
     begin = clock.now()
     subprocess.run([sys.executable, "-c", program], check=True, env=_bare(), timeout=60)
-    assert clock.now() - begin < 30  # the start of a program takes seconds on a busy machine
+    assert clock.now() - begin < 30  # starting a program takes seconds on a busy machine
     assert not direct.exists(KEY)
 
 
 def _bare() -> dict[str, str]:
-    """An environment without Django's settings."""
+    """Return an environment without Django's settings."""
     return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": str(Path.cwd())}
 
 
@@ -158,8 +157,8 @@ def _bare() -> dict[str, str]:
 def test_lasting_outage_ends_the_hold_by_its_deadline(
     make_server: Callable[..., RedisServer], open_locks: Open, silent: bool
 ) -> None:
-    """[L2] [L3] [L10] `lost` comes from the local deadline, never later than the lease on the server ends. A server that is
-    stopped accepts connections all the same: neither the answer nor the handshake of a new one delays the notice."""
+    """[L2] [L3] [L10] `lost` is set at the local deadline, never later than the lease ends on the server. A stopped server
+    still accepts connections: neither a missing reply nor a handshake delays the notice."""
     server = make_server()
     told: list[float] = []
     client = open_locks(server.url(), OPTIONS={"socket_timeout": 30, "socket_connect_timeout": 30})
@@ -178,8 +177,8 @@ def test_lasting_outage_ends_the_hold_by_its_deadline(
 
 
 def test_hold_of_a_dead_owner_ends_without_the_collector(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
-    """[H6] [X5] A thread dies whose lock was granted at the second try, or after a NOSCRIPT: no traceback's frames keep
-    it renewed until the collector of cycles comes by."""
+    """[H6] [X5] A thread ends after its lock was granted at the second attempt, or after NOSCRIPT: no frame of a traceback may
+    keep the grant, and its renewal, alive until the garbage collector runs."""
     lock = proxied.lock("a", expire=0.4, renew=True)
     gc.collect()
     gc.disable()

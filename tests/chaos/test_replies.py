@@ -151,7 +151,9 @@ def test_step_with_an_unexpected_reply_is_unanswered(caller: Caller, step: str) 
     of = {"acquire": "lock/acquire", "extend": "lock/renew", "release": "lock/release"}[step]
     direction = "request" if step == "release" else "reply"  # a release that isn't carried out is tried again
     for data in UNEXPECTED_BY[step]:
-        fault = Fault("replace", direction, of=of, data=data)  # insisted on: the one before may be swept meanwhile
+        fault = Fault(
+            "replace", direction, of=of, data=data
+        )  # on every request: the previous lock may be cleaned up at the same time
         text = caller.fail(step, lambda fault=fault: caller.proxy.insist(fault), data)
         assert of in text, data
 

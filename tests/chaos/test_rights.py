@@ -1,4 +1,4 @@
-"""What a server forbids: a command, a key, a channel. Everything is told with its name, and nothing stays behind."""
+"""A user without a right to a command, key or channel: the error names the right, and no lock stays held."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Open = Callable[..., Locks]
 CAP = 0.2
 
 RIGHTS = rights_named_when_refused()
-"""What the message lists."""
+"""The rights that the error message lists."""
 
 FOR_WAKE_UPS = {"exists", "ping", "publish", "subscribe", "zpopmin"}
-"""Without one of these nobody is refused anything: waiters ask now and then."""
+"""Without one of these no call fails: waiters poll."""
 
 
 def limited(server: RedisServer, rights: list[str], channels: str = "&lock:*") -> str:
-    """The URL of a user who has these rights only."""
+    """Create a user with these rights only; return the URL."""
     commands = [f"+{command}" for command in (*rights, "hello", "client")]
     words = ["reset", "on", ">pw", "~lock:*", "resetchannels", *channels.split(), "-@all", *commands]
     server.command("ACL", "SETUSER", "app", *words)
@@ -36,7 +36,7 @@ def limited(server: RedisServer, rights: list[str], channels: str = "&lock:*") -
 
 
 def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
-    """A denial inside a script is told as what it is, and not as "not mine"."""
+    """A denied command inside a script raises an error, and doesn't count as "not mine"."""
     server = make_server()
     url = limited(server, RIGHTS)
     client = open_locks(url)
@@ -50,9 +50,9 @@ def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None
 
 
 def use(server: RedisServer, client: Locks) -> None:
-    """Whatever one may do with a lock, and what two do with it who want it both."""
+    """Call every method of a lock, also with a second caller that waits for it."""
     lock = client.lock("a", expire=20)
-    server.command("SET", "lock:{0}:fence", "9007199254740009")  # the next one looks after the index
+    server.command("SET", "lock:{0}:fence", "9007199254740009")  # the next fence triggers cleaning of the index
     grant = lock.acquire()
     grant.extend(30)
     lock.holder()
@@ -84,7 +84,7 @@ def use(server: RedisServer, client: Locks) -> None:
 
 
 def test_use_without_a_right_raises_an_error_that_names_it(make_server: Make, open_locks: Open, tune: Tune) -> None:
-    """[H2] What a script had done before it was stopped is undone."""
+    """[H2] The changes that a script made before the error are undone."""
     tune(max_poll_interval=CAP)
     server = make_server()
     for missing in (right for right in RIGHTS if right not in FOR_WAKE_UPS):
@@ -93,7 +93,7 @@ def test_use_without_a_right_raises_an_error_that_names_it(make_server: Make, op
             use(server, client)
         limited(server, RIGHTS)
         with contextlib.suppress(LockNotOwned):
-            client.lock("a").release()  # if it got as far as to hold it
+            client.lock("a").release()  # if it was acquired
         eventually(lambda: server.command("EXISTS", KEY) == 0)
         client.close()
         server.command("SCRIPT", "FLUSH")
@@ -108,9 +108,8 @@ def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
     caplog: pytest.LogCaptureFixture,
     missing: str,
 ) -> None:
-    """[L28] [H10] [E10] Whoever follows the advice of the message can do everything with a lock, and his waiters are woken.
-    Without a right to listen or publish nobody is refused anything: releases release, and waiters ask at the cap. Who may
-    not listen says so once, however often he finds it out."""
+    """[L28] [H10] [E10] With the rights that the message lists every method works, and waiters are woken. Without a right to
+    subscribe or publish no call fails: releases release, and waiters poll. A denied subscription is logged once."""
     warned = missing in {"channels", "subscribe", "ping"}
     server = make_server()
     url = limited(server, [right for right in RIGHTS if right != missing], "" if missing == "channels" else "&lock:*")
@@ -133,4 +132,4 @@ def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
     assert len(warnings) == (1 if warned else 0)
     if warned:
         assert "&<KEY_PREFIX>:*" in warnings[0].getMessage()
-        assert server.command("EXISTS", LINE) == 0, "nobody lines up who can't be told"
+        assert server.command("EXISTS", LINE) == 0, "a waiter without a subscription isn't registered"

@@ -1,5 +1,5 @@
-"""Passwords that change while locks are held: connections that are open go on, new ones use the new one, and nothing that is
-said shows either."""
+"""Passwords that change while locks are held: open connections stay usable, new ones use the new password, and no message
+shows either."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ KEY = "lock:{0}:k:a"
 
 
 class Vault(CredentialProvider):
-    """Tells the password of today."""
+    """Provides the current password."""
 
     def __init__(self) -> None:
         self.password = OLD
         self.sealed = False
         self.refusals = 0
-        """So many are refused before it is opened."""
+        """The number of requests that it refuses first."""
         self.asked = 0
 
     def get_credentials(self) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def provided(server: RedisServer, open_locks: Open, vault: Vault, **options: obj
 
 
 def all_of(error: BaseException) -> str:
-    """All that a log could show of it."""
+    """Return everything that a log could show of an error."""
     return "".join(traceback.format_exception(error)) + repr(error.__dict__)
 
 
@@ -83,8 +83,8 @@ def all_of(error: BaseException) -> str:
 def test_each_connection_asks_for_its_password(
     server: RedisServer, open_locks: Open, face: Face, protocol: int
 ) -> None:
-    """[H24] A connection is replaced at its age, or when `CLIENT KILL USER` closed it, as the book says; with what is right by
-    then, and nobody notices."""
+    """[H24] A connection is replaced, with the current password and without an error, at its maximum age, or when
+    `CLIENT KILL USER` has closed it, as the documentation recommends."""
     vault = Vault()
     lock = provided(server, open_locks, vault, protocol=protocol, max_connection_age=0.3).lock("a")
     grant = face.acquire(lock, timeout=0)
@@ -105,7 +105,7 @@ def test_each_connection_asks_for_its_password(
 
 @pytest.mark.usefixtures("no_polling")
 def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any) -> None:
-    """[H10] The connection that listens is replaced as well."""
+    """[H10] The subscriber's connection is replaced as well."""
     vault = Vault()
     settings.REDIS_LOCKS = {
         "default": {"LOCATION": server.url(), "OPTIONS": {"credential_provider": vault, "socket_timeout": 2}},
@@ -117,15 +117,15 @@ def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any) 
     before = asked(server), vault.asked
     rotate(server, vault)
     kick(server)
-    eventually(lambda: asked(server) >= before[0] + 2)  # each asks once when the inbox is back
+    eventually(lambda: asked(server) >= before[0] + 2)  # each waiter tries once when the subscriber is back
     listening(server)
     assert vault.asked > before[1]
     told(grant, waiters)
 
 
 def test_changed_password_is_named_without_being_shown(server: RedisServer, open_locks: Open, face: Face) -> None:
-    """What is open goes on; what comes new is refused, at once and in words that help, and neither password is shown. A held
-    lock isn't lost, and what couldn't be released is released when the login is right again."""
+    """Open connections stay usable. New ones are refused at once; the message suggests a fix and shows neither password. A
+    held lock isn't lost, and a lock that couldn't be released is released when the login is correct again."""
     lock = open_locks(login(server), OPTIONS={"socket_timeout": 2}).lock("a", expire=30)
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
@@ -155,7 +155,7 @@ def test_changed_password_is_named_without_being_shown(server: RedisServer, open
 def test_renewal_outlives_the_absence_of_a_user(
     server: RedisServer, open_locks: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[L22] As long as a lease lasts it is tried again; the warnings name no password."""
+    """[L22] A renewal is repeated until the lease ends; the warnings show no password."""
     grant = open_locks(login(server), EXPIRE=LEASE).lock("a").acquire()
     server.command("ACL", "DELUSER", "locks")
     eventually(lambda: "Lock a couldn't be renewed" in caplog.text)
@@ -168,8 +168,8 @@ def test_renewal_outlives_the_absence_of_a_user(
 
 @pytest.mark.usefixtures("often")
 def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer, open_locks: Open, face: Face) -> None:
-    """[L9] Waiters and renewals are patient with it, whatever it raises, and the message is its own. A password that it has
-    wrong is a refusal."""
+    """[L9] Waiters and renewals retry whatever it raises, and the message contains its error. A wrong password from it is an
+    error of the login."""
     vault = Vault()
     client = provided(server, open_locks, vault)
     kept = face.acquire(client.lock("kept", expire=LEASE, renew=True), timeout=0)
@@ -200,7 +200,7 @@ def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer
 def test_provider_is_not_asked_by_checks_and_refused_beside_a_login(
     server: RedisServer, open_locks: Open, settings: Any
 ) -> None:
-    """[53] The second one is a mistake, told as one without the password."""
+    """[53] The latter is invalid; the message doesn't show the password."""
     vault = Vault()
     provided(server, open_locks, vault)
     assert not [message for message in run_checks(tags=["redis_locks"]) if message.is_serious()]

@@ -1,4 +1,4 @@
-"""Encrypted connections, with and without a certificate of the client's."""
+"""Connections with TLS, with and without a client certificate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENT = {"socket_timeout": 10, "socket_connect_timeout": 10}
 
 
 class Certificates:
-    """Two authorities; one has signed a server's certificate and a client's, the other one what a stranger has."""
+    """Two authorities: one has signed the certificates of server and client, the other one an unrelated certificate."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
@@ -64,7 +64,7 @@ class Certificates:
 def encrypting(
     make_server: Make, certificates: Certificates, *, clients: bool = False, name: str = "server"
 ) -> tuple[RedisServer, int]:
-    """A server, and the port on which it encrypts; ``clients`` must have a certificate of their own, or needn't."""
+    """Start a server; return it with its TLS port. With ``clients`` it requires client certificates."""
     try:
         server = make_server(
             tls_port="0",
@@ -92,8 +92,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def urls(redis_executable: None, certificates: Certificates) -> Iterator[list[str]]:
-    """Of a server that anybody may use, and of one for those who have a certificate. They outlive the tests: what is swept
-    afterwards finds them."""
+    """The URLs of a server without, and of one with required client certificates. The servers run until the session ends,
+    since cleanups may follow a test."""
     with ExitStack() as stack:
 
         def make(**config: str) -> RedisServer:
@@ -117,7 +117,7 @@ def whole_life(client: Locks, face: Face) -> None:
 def test_tls_connection_speaks_both_protocols_and_sends_its_certificate(
     urls: list[str], open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[L2] Encrypted as plain; a certificate may stand in LOCATION or in OPTIONS."""
+    """[L2] TLS works like plain connections; a certificate may be named in LOCATION or in OPTIONS."""
     url, strict_url = urls
     for protocol in (2, 3):
         options = {"ssl_ca_certs": certificates.path("ca"), "protocol": protocol, "socket_timeout": 10}
@@ -133,7 +133,7 @@ def test_tls_connection_speaks_both_protocols_and_sends_its_certificate(
 
 
 def test_many_tasks_share_one_tls_connection(urls: list[str], open_locks: Open, certificates: Certificates) -> None:
-    """[H20] What one turn of the loop sends, and what comes back at once, is cut into records, not into answers."""
+    """[H20] TLS splits the data into records, which don't end where replies end."""
     client = open_locks(urls[0], OPTIONS={"ssl_ca_certs": certificates.path("ca"), **PATIENT})
 
     async def one(number: int) -> None:
@@ -151,7 +151,7 @@ def test_many_tasks_share_one_tls_connection(urls: list[str], open_locks: Open, 
 def test_tls_connection_that_is_killed_is_replaced(
     make_server: Make, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[H24] Without a close_notify: found out, and tried again at once."""
+    """[H24] Also without close_notify: the request is repeated at once."""
     server, port = encrypting(make_server, certificates)
     options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 10}
     client = open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options)
@@ -164,7 +164,7 @@ def test_tls_connection_that_is_killed_is_replaced(
 def test_silent_tls_server_fails_requests_after_the_socket_timeout(
     make_server: Make, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[F15] Encryption has no patience of its own: neither a request nor a handshake takes longer."""
+    """[F15] With TLS neither a request nor a handshake exceeds the timeout."""
     server, port = encrypting(make_server, certificates)
     options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 1.5, "socket_connect_timeout": 1.5}
     lock = open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options).lock("a", expire=60)
@@ -187,14 +187,14 @@ def test_silent_tls_server_fails_requests_after_the_socket_timeout(
     eventually(extended)
 
 
-# Certificates that don't fit
+# Invalid certificates
 
 
 def test_connection_with_a_certificate_that_does_not_fit_is_refused_with_a_hint(
     make_server: Make, urls: list[str], redis_url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[E5] The message says what failed, and which option or which part of LOCATION to correct. The name of the host is
-    verified with every redis-py, unless an option says otherwise."""
+    """[E5] The message says what failed, and which option or part of LOCATION to correct. The host name is verified with
+    every version of redis-py, unless an option disables it."""
     url, strict_url = urls
     elsewhere = f"rediss://127.0.0.1:{encrypting(make_server, certificates, name='elsewhere')[1]}/0"
     ours = {"ssl_ca_certs": certificates.path("ca")}

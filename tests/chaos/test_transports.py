@@ -1,4 +1,4 @@
-"""The ways to a server without encryption: TCP and a unix socket, RESP2 and RESP3, with a user and without."""
+"""Connections without TLS: TCP and Unix sockets, RESP2 and RESP3, with and without a user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.redis_server import RedisServer
 
 
 async def many(client: Locks) -> None:
-    """Many at once, on one connection, in long requests."""
+    """Send many long requests at once on one connection."""
 
     async def one(key: str) -> None:
         for _ in range(3):
@@ -28,8 +28,8 @@ async def many(client: Locks) -> None:
 def test_every_transport_serves_threads_and_tasks(
     make_server: Callable[..., RedisServer], open_locks: Callable[..., Locks], tmp_path: Path
 ) -> None:
-    """[L2] Scripts answer alike in both protocols; user and database of the URL are used, in Redis's and in Valkey's
-    spelling, and never shown. SO_LINGER means nothing on a unix socket, and harms nothing."""
+    """[L2] Scripts return the same in both protocols; user and database of the URL are used, with the schemes of Redis and
+    Valkey, and never shown. SO_LINGER has no effect on a Unix socket."""
     path = f"/tmp/drl-{tmp_path.name[-40:]}.sock"  # a socket's path must be short
     server = make_server(requirepass="s3cret", unixsocket=path)
     for url, options in (

@@ -1,6 +1,6 @@
-"""Who waits for a lock of another process is woken by a message, whatever becomes of those who wait before him.
+"""A waiter for a lock of another process is woken by a message, whatever happens to the waiters before it.
 
-The cap is a minute here, as is the lease: nothing but a message ends a sleep within the seconds that a test waits.
+The poll interval and the lease are a minute: only a message ends a sleep during a test.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ Start = Callable[..., Worker]
 def test_each_release_wakes_a_waiter_of_another_process(
     workers: Start, face: tuple[Callable[..., object], ...], direct: redis.Redis
 ) -> None:
-    """[M5] [H8] [L18] 200 times. Not one wake-up is lost, and they take milliseconds: 19 of 20 less than 50, plus what the
-    machine needs for as many switches between processes, which each round measures as well. What others do to the
-    machine now and then isn't there in all of five runs."""
+    """[M5] [H8] [L18] Of 200 wake-ups none is lost, and 19 of 20 take less than 50 ms, plus the time for as many switches
+    between processes, which each round measures. One of five runs must succeed, since others may load the machine."""
     holder, waiter = workers("holder", max_poll_interval=CAP), workers("waiter", max_poll_interval=CAP)
     assert any(in_milliseconds(holder, waiter, face, direct) for _ in range(5))
 
@@ -54,14 +53,14 @@ def in_milliseconds(
 
 
 def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H10] [L29] Killed while it stands first in line: nobody hears the message, so the release wakes the next."""
+    """[H10] [L29] The first registered waiter was killed: no process receives its message, so the release wakes the next."""
     dead, alive = workers("dead", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     dead.start(take, "a")
     in_line(direct, 1)
     waiting = alive.start(take, "a")
     in_line(direct, 2)
     dead.kill()
-    eventually(lambda: not connected(direct, "dead"))  # the server has noticed
+    eventually(lambda: not connected(direct, "dead"))  # the server has noticed the end
     assert direct.zcard(LINE) == 2
     holder.call(give, "a")
     assert waiting.result(AT_ONCE)
@@ -71,9 +70,9 @@ def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redi
 def test_woken_waiter_that_does_not_run_costs_others_no_more_than_the_cap(
     workers: Start, holder: Worker, direct: redis.Redis, how: str
 ) -> None:
-    """[H8] [H12] Its connection takes the message, and nobody goes on. The next one asks when the cap is over, and who was
-    stopped gets the lock later."""
-    stopped = workers("stopped", max_poll_interval=CAP)  # its place is kept for two caps
+    """[H8] [H12] Its connection receives the message, but the process doesn't run. The next waiter polls and acquires, and
+    the stopped one acquires later."""
+    stopped = workers("stopped", max_poll_interval=CAP)  # it stays registered for two poll intervals
     other = workers("other", max_poll_interval=0.5)
     first = stopped.start(take if how == "SIGSTOP" else atake, "a")
     in_line(direct, 1)
@@ -88,11 +87,11 @@ def test_woken_waiter_that_does_not_run_costs_others_no_more_than_the_cap(
 
 
 def test_waiters_that_give_up_are_unregistered(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H9] [L33] Their process is taken out of the line, so that the next release wakes somebody who waits."""
+    """[H9] [L33] So that the next release wakes a process that still waits."""
     hasty, patient = workers("hasty", max_poll_interval=CAP), workers("patient", max_poll_interval=CAP)
     given_up: list[Future[object]] = []
     while not (place := direct.zrange(LINE, 0, -1)):
-        if all(future.done() for future in given_up):  # not yet, or a busy machine was too slow
+        if all(future.done() for future in given_up):  # on a slow machine they may be done already
             given_up = [hasty.start(take, "a", timeout=1 + 0.01 * number) for number in range(3)]
     waiting = patient.start(take, "a")
     assert [future.result(PATIENCE) for future in given_up] == [None] * 3
@@ -116,7 +115,7 @@ def blocked(process: Worker, **then: object) -> None:
 def test_task_cancelled_while_woken_passes_the_wake_up_on(
     workers: Start, holder: Worker, direct: redis.Redis, later: bool
 ) -> None:
-    """[H9] [L29] [E21] The wake-up came while the loop was blocked, and with it the end of the task."""
+    """[H9] [L29] [E21] The wake-up and the cancellation of the task arrive while the loop is blocked."""
     woken, next_one = workers("woken", max_poll_interval=CAP), workers("next", max_poll_interval=CAP)
     cancelled = woken.start(atake, "a")
     in_line(direct, 1)
@@ -132,7 +131,7 @@ def test_task_cancelled_while_woken_passes_the_wake_up_on(
 
 
 def test_loop_that_was_closed_passes_its_wake_up_on(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H9] [H12] Its tasks were never cancelled, and still have their place in line."""
+    """[H9] [H12] Its tasks were never cancelled, and are still registered."""
     closed, alive = workers("closed", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     closing = closed.start(jobs.abandon, "a", "loop")
     in_line(direct, 1)
@@ -147,8 +146,8 @@ def test_loop_that_was_closed_passes_its_wake_up_on(workers: Start, holder: Work
 
 
 def test_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H12] A thread of the process has a place of its own in the line, and is woken whether or not the loop moves; so
-    is who comes meanwhile. The loop's task gets the lock when it moves again."""
+    """[H12] The threads of the process are registered separately, and are woken although the loop is blocked, as are later
+    threads. The loop's task acquires the lock when the loop runs again."""
     process = workers("process", max_poll_interval=CAP)
     waiting = process.start(take, "a")
     in_line(direct, 1)
@@ -159,7 +158,7 @@ def test_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct:
     assert waiting.result(AT_ONCE)
     process.call(give, "a")
     for worker in (process, holder):
-        assert worker.call(take, "a", timeout=AT_ONCE), "it is free, and the loop was told"
+        assert worker.call(take, "a", timeout=AT_ONCE), "it is free, and the loop was notified"
         worker.call(give, "a")
     process.call(lift, "loop")
     assert task.result(AT_ONCE)

@@ -1,11 +1,11 @@
-"""Processes that lock on command.
+"""Worker processes that execute jobs with locks.
 
     worker = workers("waiter", max_poll_interval=60)            # the fixture: its connections are called so, with this Tuning
     future = worker.start(take, "a")              # in a thread of that process; a coroutine function: a task of its loop
     worker.call(give, "a")                        # the same, and waits for what it returns
 
-What a worker can do are the functions in ``jobs``: they are sent by name, and what they return is sent back. A worker
-is forked off a server that has all modules loaded and has never locked anything, so that one costs some milliseconds.
+The jobs are the functions in ``jobs``: their names are sent to the worker, and their results are sent back. A worker is
+forked from a server process with all modules loaded and without locks, which takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from django.conf import settings
 from django_redis_locks import clock, locks
 
 PATIENCE = 30.0
-"""Seconds that a test waits for what it knows will come."""
+"""Seconds that a test waits for an expected result."""
 
 CAP = 60.0
-"""A cap so long that no waiter of a test asks because it is over."""
+"""A `max_poll_interval` that no waiter of a test reaches."""
 
 AT_ONCE = 15.0
-"""Seconds within which a waiter goes on that was woken: far more than it takes, far less than the cap."""
+"""Seconds within which a woken waiter must acquire: far more than it needs, far less than `CAP`."""
 
 LINE = "lock:{0}:w:a"
-"""Where those stand who wait for the lock "a"."""
+"""The store's key of the waiters of the lock "a"."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.chaos.jobs", "asyncio.runners", "redis.asyncio"])
 
 
 class Gates(dict[str, threading.Event]):
-    """Each is made when it is first asked for, and is the same one for two threads that do so at once."""
+    """Events by name, created at the first access; two threads that do so at once get the same one."""
 
     def __missing__(self, name: str) -> threading.Event:
         return self.setdefault(name, threading.Event())
 
 
 class Worker:
-    """One process, seen by the test."""
+    """A worker process, as the test controls it."""
 
     def __init__(self, url: str, name: str, tuning: dict[str, float]) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Worker:
         self._reader.start()
 
     def start(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have it do a job."""
+        """Start a job."""
         future: Future[Any] = Future()
         with self._mutex:
             self._futures.append(future)
@@ -74,18 +74,18 @@ class Worker:
         return future
 
     def call(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Have it do a job, and return what that returns."""
+        """Run a job, and return its result."""
         return self.start(job, *args, **kwargs).result(PATIENCE)
 
     def number(self, future: Future[Any]) -> int:
-        """What a job is called in its process."""
+        """Return the number of a job in its process."""
         return self._futures.index(future)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._process.kill()
         self._process.join(PATIENCE)
 
@@ -108,7 +108,7 @@ class Worker:
 
 
 def in_line(direct: redis.Redis, size: int) -> None:
-    """Wait until so many homes of processes stand in line."""
+    """Wait until this number of queues is registered."""
     deadline = clock.now() + PATIENCE
     while direct.zcard(LINE) != size:
         assert clock.now() < deadline, f"in line are {direct.zrange(LINE, 0, -1)}, not {size}"
@@ -116,14 +116,14 @@ def in_line(direct: redis.Redis, size: int) -> None:
 
 
 def connected(direct: redis.Redis, name: str) -> int:
-    """How many connections bear the name of a worker."""
+    """Return the number of connections with the name of a worker."""
     return sum(client["name"] == name for client in direct.client_list())
 
 
-# In the process.
+# In the worker process
 
 tasks: dict[int, asyncio.Task[Any]] = {}
-"""The jobs that are tasks, by their numbers."""
+"""The tasks of the jobs that are coroutine functions, by their numbers."""
 
 
 def _main(pipe: Connection, url: str, name: str, tuning: dict[str, Any]) -> None:

@@ -125,7 +125,7 @@ class Stall(NamedTuple):
 
     @property
     def excuses(self) -> bool:
-        """Whether it is so long that a lease may end meanwhile."""
+        """Whether it is long enough for a lease to end."""
         return self.end - self.begin > STALL
 
 
@@ -177,9 +177,9 @@ class History:
 
 
 LATE = 0.05
-"""A thread that wakes so many seconds late shows a machine that is too slow to measure the time to the next entry,"""
+"""Seconds. A thread that wakes this late shows that the machine is too slow to measure the time to the next entry."""
 STALL = 0.3
-"""and so many a machine that stood still."""
+"""Seconds. A thread that wakes this late shows that the machine stood still."""
 
 
 def watch(history: History, over: threading.Event, worker: int = 0) -> None:

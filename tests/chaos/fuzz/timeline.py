@@ -59,7 +59,7 @@ class Event(NamedTuple):
     time: float
     line: Line
     hold: Hold | None
-    """Whose entry, exit or outcome it is."""
+    """The hold of this entry, exit or outcome."""
 
 
 class Timeline:

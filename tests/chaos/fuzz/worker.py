@@ -2,8 +2,8 @@
 
     python -m tests.chaos.fuzz.worker '{"worker": 1, ...}'
 
-It says that it is ready, contends until its standard input is closed, and then ends with status 0. It is killed and
-stopped meanwhile.
+It prints that it is ready, contends until its standard input is closed, and then ends with status 0. The nemesis kills
+and stops it at any time.
 """
 
 from __future__ import annotations
