@@ -1,4 +1,4 @@
-"""``@cached``: a function whose values are kept, and loaded by one caller in the cluster."""
+"""``@cached``: caches the results of a function; one caller in the cluster loads a value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CachedOptions(LoadOptions, total=False):
 
 
 class Caching(Protocol):
-    """The decorator, given its options."""
+    """The decorator with its options."""
 
     @overload
     def __call__(self, function: classmethod[Any, P, R], /) -> CachedClassMethod[P, R]: ...
@@ -46,7 +46,7 @@ class Caching(Protocol):
 
 
 class Informing(Protocol):
-    """The decorator with ``info=True``: calls return what ``get_or_load`` tells of a value."""
+    """The decorator with ``info=True``: calls return a ``LoadResult``."""
 
     @overload
     def __call__(self, function: classmethod[Any, P, R], /) -> CachedClassMethod[P, LoadResult[R]]: ...
@@ -82,7 +82,10 @@ def cached(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Keep what a function returns, for each key once, and load it by one caller in the cluster.
+    """Cache the results of a function; one caller in the cluster loads a value::
+
+        @cached("user:{user.pk}", ttl=300, stale=3600)
+        def profile(user): ...
 
     ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" are two
     keys here, and None and an empty text are values. Without one the key is made of the function's module and name and of
@@ -93,11 +96,12 @@ def cached(
 
     Args:
         cache: alias of ``CACHES``, or the cache.
-        version: of the keys.
-        using: the alias of the locks, for caches that aren't on Redis.
+        version: version of the keys, as for the cache's own ``get``.
+        using: alias of the locks, for caches that aren't on Redis.
         vary_on_language: keep a value for each language.
-        info: return a ``LoadResult``, which says how the value was come by.
-        many: loads what ``get_many`` misses: given a list of calls it returns a dict of their values.
+        many: loads what ``get_many`` misses: takes a list of calls and returns a dict of their values.
+        info: calls return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
 
     Raises:
         TypeError: at decoration, for what can't be cached, an option that doesn't exist, or a template that names no
@@ -112,19 +116,21 @@ def cached(
     checked(options)
     if many is not None and not callable(many):
         raise TypeError(f"many is a function that is given a list of calls, not {many!r}")
-    where = {"cache": alias_of(cache), "version": version, "using": using}
-    more: dict[str, Any] = {"vary_on_language": vary_on_language, "many": many, "info": info}
-    decorate = functools.partial(_decorate, template=template, where=where, options=options, more=more)
+    location = {"cache": alias_of(cache), "version": version, "using": using}
+    own_options: dict[str, Any] = {"vary_on_language": vary_on_language, "many": many, "info": info}
+    decorate = functools.partial(
+        _decorate, template=template, location=location, options=options, own_options=own_options
+    )
     return decorate if target is None else decorate(target)
 
 
 def _decorate(
-    target: Any, *, template: str | None, where: dict[str, Any], options: dict[str, Any], more: dict[str, Any]
+    target: Any, *, template: str | None, location: dict[str, Any], options: dict[str, Any], own_options: dict[str, Any]
 ) -> Any:
-    made: Any = CachedFunction
+    kind: Any = CachedFunction
     function = target
     if isinstance(target, classmethod | staticmethod):
-        made = CachedClassMethod if isinstance(target, classmethod) else CachedStatic
+        kind = CachedClassMethod if isinstance(target, classmethod) else CachedStatic
         function = target.__func__
     _refuse(function)
     if template is None:
@@ -134,14 +140,14 @@ def _decorate(
             f"a worker can't import {name_of(function)}, so it can't refresh it: refresh=\"celery\" is for functions of a "
             "module, and methods of its classes"
         )
-    if options.get("refresh") == "celery" and more["vary_on_language"]:
+    if options.get("refresh") == "celery" and own_options["vary_on_language"]:
         raise TypeError(
             'vary_on_language=True and refresh="celery" don\'t go together: a worker has a language of its own'
         )
-    many = more["many"]
+    many = own_options["many"]
     if many is not None and is_async(many) and not is_async(function):
         raise TypeError(f"an async many needs an async function, and {name_of(function)} isn't one")
-    decorated = made(FunctionCache(function, template, where, options, **more), function)
+    decorated = kind(FunctionCache(function, template, location, options, **own_options), function)
     if options.get("refresh") == "celery":
         by_celery.add(decorated)
     return decorated

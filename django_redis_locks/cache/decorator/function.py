@@ -1,4 +1,4 @@
-"""A function whose values are cached, and the same seen through an instance or a class."""
+"""The objects that ``@cached`` returns: for functions, static methods, class methods and bound methods."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class Cached(Generic[P, R_co]):
-    """Called, it gives the cached value, or loads it. It looks like the function that it is made of."""
+    """A function with ``@cached``. A call returns the cached value, or loads it."""
 
     _function_cache: FunctionCache
 
     _first: tuple[Any, ...] = ()
-    """What a method is bound to."""
+    """The object that a method is bound to, as first argument."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         function_cache = self._function_cache
@@ -37,17 +37,17 @@ class Cached(Generic[P, R_co]):
         return cast("R_co", function_cache.load(self._first + args, kwargs))
 
     def uncached(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function itself, past the cache."""
+        """Call the function itself, without the cache."""
         return cast("R_co", self._function_cache.function(*self._first, *args, **kwargs))
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The cache's key of the value for these arguments."""
+        """Return the cache's key of the value for these arguments."""
         return self._function_cache.key(self._first + args, kwargs)
 
     def invalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Forget the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has the
+        """Delete the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has the
         name of an option here by position.
 
         Args:
@@ -69,13 +69,14 @@ class Cached(Generic[P, R_co]):
     async def ainvalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """``invalidate``, awaited."""
+        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Arguments and errors are those of
+        ``invalidate``; ``immediate`` has no effect."""
         await self._function_cache.ainvalidate(
             self._first + args, kwargs, replica_lag=replica_lag, stale=stale, immediate=immediate
         )
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function now and store what it returns; a load that runs already isn't stored."""
+        """Call the function now and store its result. The value of a load that is already running isn't stored."""
         return cast("R_co", self._function_cache.refresh(self._first + args, kwargs))
 
     @overload
@@ -83,12 +84,17 @@ class Cached(Generic[P, R_co]):
     @overload
     async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     async def arefresh(self, *args: Any, **kwargs: Any) -> Any:
-        """``refresh``, awaited; for asynchronous functions the only one."""
+        """Call the function now and store its result. The value of a load that is already running isn't stored. An
+        asynchronous function has no ``refresh``."""
         return await self._function_cache.arefresh(self._first + args, kwargs)
 
     def get_many(self, calls: Iterable[Any]) -> list[R_co]:
-        """The values of many calls, in their order, with one question to the cache. A call is its argument, or a tuple of
-        several. What is missing is loaded by ``many``, or by one call of the function for each."""
+        """Return the values of many calls, in their order, with one read of the cache.
+
+        Args:
+            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by ``many``, or by one
+                call of the function each.
+        """
         return self._function_cache.get_many(self._first, list(calls))
 
     @overload
@@ -96,26 +102,27 @@ class Cached(Generic[P, R_co]):
     @overload
     async def aget_many(self, calls: Iterable[Any]) -> list[R_co]: ...
     async def aget_many(self, calls: Iterable[Any]) -> Any:
-        """``get_many``, awaited. Asynchronous functions load what is missing side by side."""
+        """Return the values of many calls, in their order, with one read of the cache. An asynchronous function loads
+        missing values concurrently; ``calls`` is that of ``get_many``."""
         return await self._function_cache.aget_many(self._first, list(calls))
 
     @property
     def path(self) -> str:
-        """Where another process finds it: ``module:qualname``."""
+        """The import path of the function for other processes: ``module:qualname``."""
         return self._function_cache.path
 
 
 class CachedFunction(Cached[P, R_co]):
-    """Of a function, which may become a method."""
+    """A cached function, or a method before it is bound."""
 
     def __init__(self, function_cache: FunctionCache, target: Any) -> None:
         functools.update_wrapper(cast("Any", self), target)
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # by which inspect knows a coroutine function
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # by these inspect recognizes a coroutine function
             if hasattr(target, name):
                 setattr(self, name, getattr(target, name))
         self._function_cache = function_cache
 
-    @overload  # a class method, as checkers see it, whose owner is the first argument
+    @overload  # type checkers see a class method as a function of its class
     def __get__(
         self: CachedFunction[Concatenate[type[S], Q], R_co], instance: Any, owner: type[S]
     ) -> Cached[Q, R_co]: ...
@@ -134,25 +141,25 @@ class CachedFunction(Cached[P, R_co]):
         return f"<cached {self._function_cache.label}>"
 
     def __reduce__(self) -> str:
-        return cast("str", cast("Any", self).__qualname__)  # as functions are: by where they are found
+        return cast("str", cast("Any", self).__qualname__)  # pickled as functions are, by name
 
 
 class CachedStatic(CachedFunction[P, R_co]):
-    """Of a static method."""
+    """A cached static method."""
 
     def __get__(self, instance: object, owner: Any = None) -> CachedStatic[P, R_co]:
         return self
 
 
 class CachedClassMethod(CachedFunction[P, R_co]):
-    """Of a class method."""
+    """A cached class method."""
 
     def __get__(self, instance: object, owner: Any = None) -> Cached[P, R_co]:  # type: ignore[override]
         return Bound(self, type(instance) if owner is None else owner)
 
 
 class Bound(Cached[P, R_co]):
-    """A cached method of this object."""
+    """A cached method, bound to an object or a class."""
 
     def __init__(self, unbound: Any, to: Any) -> None:
         self.__func__ = unbound

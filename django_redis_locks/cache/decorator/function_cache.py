@@ -1,4 +1,4 @@
-"""What a cached function is made of, and how its values are loaded, stored and forgotten."""
+"""``FunctionCache``: loads, refreshes and invalidates the cached values of one function."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 
 
 class FunctionCache:
-    """Attributes:
-    function: as it was before it was decorated.
-    label: where it stands, ``module.qualname``.
-    path: where another process finds it, ``module:qualname``.
+    """The cached values of one function with ``@cached``.
+
+    Attributes:
+        function: the function before decoration.
+        label: its name in messages and keys: ``module.qualname``.
+        path: its import path for other processes: ``module:qualname``.
+        asynchronous: whether a call of it must be awaited.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         template: str | None,
-        where: dict[str, Any],
+        location: dict[str, Any],
         options: dict[str, Any],
         *,
         vary_on_language: bool,
@@ -48,80 +51,86 @@ class FunctionCache:
         self.asynchronous = is_async(function)
         self._name = template or self.label
         self._make_key = key_maker(template, function, self.label, vary_on_language=vary_on_language)
-        self._of_class = _is_of_class(function)
-        self._where = where
+        self._is_class_method = _looks_like_class_method(function)
+        self._location = location
         self._options = options
-        # What many calls share is loaded by one of them, whoever that is
+        # A job has one value, so a batch isn't handed over to workers
         self._many_options = {**options, "refresh": "thread"} if options.get("refresh") == "celery" else options
         self._many = many
         self._info = info
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        if self._of_class and not (args and isinstance(args[0], type)):
+        if self._is_class_method and not (args and isinstance(args[0], type)):
             raise TypeError(
-                f"{self.label} isn't told which class it is for. Write @cached above @classmethod: below it, Python 3.13 and "
-                "later tell only calls"
+                f"{self.label} doesn't get the class as its first argument. Write @cached above @classmethod: below it, Python "
+                "3.13 and later pass the class to calls only"
             )
         return self._make_key(args, kwargs)
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = self._call(args, kwargs)
-        return self._told(run(get_value(call), call.coordinator.performer))
+        request = self._request(args, kwargs)
+        return self._result_or_value(run(get_value(request), request.coordinator.performer))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = self._call(args, kwargs)
-        return self._told(await arun(get_value(call), call.coordinator.performer))
+        request = self._request(args, kwargs)
+        return self._result_or_value(await arun(get_value(request), request.coordinator.performer))
 
     def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._refuse_async("arefresh")
-        call = self._call(args, kwargs)
-        return self._told(run(reload_value(call), call.coordinator.performer))
+        request = self._request(args, kwargs)
+        return self._result_or_value(run(reload_value(request), request.coordinator.performer))
 
     async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = self._call(args, kwargs)
-        return self._told(await arun(reload_value(call), call.coordinator.performer))
+        request = self._request(args, kwargs)
+        return self._result_or_value(await arun(reload_value(request), request.coordinator.performer))
 
     def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Carry out a load that another process claimed; False if that isn't to be done any more."""
-        call = self._call(args, kwargs)
+        """Carry out a load that another process claimed; False if its claim is no longer in force."""
+        request = self._request(args, kwargs)
         if self.asynchronous:
-            return async_to_sync(arun)(carry_out(call, token), call.coordinator.performer)
-        return run(carry_out(call, token), call.coordinator.performer)
+            return async_to_sync(arun)(carry_out(request, token), request.coordinator.performer)
+        return run(carry_out(request, token), request.coordinator.performer)
 
-    def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
-        api_invalidate.invalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
+    def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **arguments: Any) -> None:
+        api_invalidate.invalidate(
+            self.key(args, kwargs), **self._location, stale=self._stale_seconds(stale), **arguments
+        )
 
-    async def ainvalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
-        await api_invalidate.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
+    async def ainvalidate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **arguments: Any
+    ) -> None:
+        await api_invalidate.ainvalidate(
+            self.key(args, kwargs), **self._location, stale=self._stale_seconds(stale), **arguments
+        )
 
     def _stale_seconds(self, stale: bool) -> float:
         if type(stale) is not bool:
             raise ValueError(
                 f"stale is True or False here, not {stale!r}: its seconds are those of the function's option"
             )
-        return options_for(self._where["cache"], self._options).stale if stale else 0
+        return options_for(self._location["cache"], self._options).stale if stale else 0
 
-    def _told(self, result: LoadResult[Any]) -> Any:
+    def _result_or_value(self, result: LoadResult[Any]) -> Any:
         return result if self._info else result.value
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
-        where = self._where
-        coordinator = coordinator_of(where["cache"], where["using"])
-        options = options_for(where["cache"], self._options)
-        call = LoadRequest(
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
+        location = self._location
+        coordinator = coordinator_of(location["cache"], location["using"])
+        options = options_for(location["cache"], self._options)
+        request = LoadRequest(
             coordinator,
             self.key(args, kwargs),
-            where["version"],
+            location["version"],
             self._loader(args, kwargs),
             options,
             name=self._name,
             job=None if options.refresh in ("inline", "thread") else self._job(args, kwargs),
         )
-        call.asynchronous = self.asynchronous
-        return call
+        request.asynchronous = self.asynchronous
+        return request
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        if self._of_class:  # its class goes by its name
+        if self._is_class_method:  # the class is part of the path
             owner = args[0]
             return Job(f"{owner.__module__}:{owner.__qualname__}.{self.function.__name__}", args[1:], kwargs)
         return Job(self.path, args, kwargs)
@@ -136,8 +145,8 @@ class FunctionCache:
                 return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
             return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
 
-        found = api.get_or_load_many(list(by_key), load, info=True, **self._where, **self._many_options)
-        return [self._told(found[key]) for key in keys]
+        found = api.get_or_load_many(list(by_key), load, info=True, **self._location, **self._many_options)
+        return [self._result_or_value(found[key]) for key in keys]
 
     async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
         keys = self._keys(first, calls)
@@ -148,7 +157,7 @@ class FunctionCache:
 
         async def aload(missing: list[str]) -> dict[str, Any]:
             loads = [self.function(*first, *_arguments(by_key[key])) for key in missing]
-            return dict(zip(missing, await _side_by_side(loads), strict=True))
+            return dict(zip(missing, await _gather(loads), strict=True))
 
         def load_many(missing: list[str]) -> dict[str, Any]:
             return _by_key(many(*first, [by_key[key] for key in missing]), missing, by_key)
@@ -161,8 +170,8 @@ class FunctionCache:
             loader: Any = aload if self.asynchronous else load
         else:
             loader = aload_many if is_async(many) else load_many
-        found = await api.aget_or_load_many(list(by_key), loader, info=True, **self._where, **self._many_options)
-        return [self._told(found[key]) for key in keys]
+        found = await api.aget_or_load_many(list(by_key), loader, info=True, **self._location, **self._many_options)
+        return [self._result_or_value(found[key]) for key in keys]
 
     def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:
         return [self.key((*first, *_arguments(call)), {}) for call in calls]
@@ -183,8 +192,8 @@ class FunctionCache:
             raise TypeError(f"{self.label} is asynchronous: await its .{twin}()")
 
 
-def _is_of_class(function: Any) -> bool:
-    """Whether it becomes a class method, as far as can be seen before it is one."""
+def _looks_like_class_method(function: Any) -> bool:
+    """Whether a function will become a class method, by its name and first parameter."""
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]
     code = getattr(function, "__code__", None)
     return bool(owner and not owner.endswith("<locals>") and code is not None and code.co_varnames[:1] == ("cls",))
@@ -198,10 +207,10 @@ def _by_key(values: Any, missing: list[str], by_key: dict[str, Any]) -> dict[str
     return {key: values[by_key[key]] for key in missing if by_key[key] in values}
 
 
-async def _side_by_side(loads: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def _gather(loads: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(load) for load in loads]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
     return [task.result() for task in tasks]
