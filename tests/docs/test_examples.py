@@ -23,8 +23,11 @@ from tools.public_api import ROOT
 for path in Path(__file__).parent.glob("docs_*.py"):
     import_module(f"tests.docs.{path.stem}")
 
-ALONE = {"howto/locks:no-django"}
-"""In a process of their own."""
+ALONE = {
+    "howto/locks:no-django",
+    *(example for example in EXAMPLES if example.startswith("explain/naive-locks:")),
+}
+"""In a process of their own; those of naive-locks by test_naive_locks.py."""
 
 DATABASE = {
     "howto/caching:invalidate",
