@@ -37,7 +37,10 @@ class App(celery.Celery):
 
 @given(
     "README:celery",
-    *(f"howto/celery:{name}" for name in ("declare", "key", "idempotency-key", "lock", "retries", "canvas", "shop")),
+    *(
+        f"howto/celery:{name}"
+        for name in ("declare", "key", "idempotency-key", "lock", "retries", "canvas", "shop", "typed")
+    ),
 )
 def app_of_an_example() -> Names:
     """`app`, and a module `celery` whose `shared_task` is the app's."""
