@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Effect(Generic[R]):
-    """One thing asked of the world; its reply has type ``R``."""
+    """One request of a program to its performer; the reply has type ``R``."""
 
     local: ClassVar[bool] = True
 
@@ -30,15 +30,19 @@ Program: TypeAlias = Generator[Effect[Any], Any, R]
 
 
 PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What a parser raises over an answer that is none; not what a signal handler raises inside of it."""
+"""What a parser raises for a malformed reply. Exceptions of signal handlers are no part of them."""
 
 
 @dataclass(slots=True)
 class Command(Effect[R]):
-    """One atomic step on the store, sent exactly once.
+    """One atomic step in the store, sent exactly once. Without a reply it raises ``LockBackendError`` with
+    ``outcome_unknown``.
 
-    ``name`` is all that a backend knows of a primitive: for Redis the path of a script. A request whose answer is
-    missing is thrown in as a ``LockBackendError`` with ``outcome_unknown``.
+    Attributes:
+        name: the step; a backend knows nothing else of a primitive. For Redis it is the path of a script.
+        keys: the keys in the store that it uses.
+        args: its other arguments.
+        parse: returns the value of a raw reply, or raises one of ``PARSE_ERRORS``.
     """
 
     local: ClassVar[bool] = False
@@ -49,10 +53,10 @@ class Command(Effect[R]):
     parse: Callable[[Any], R]
 
     def read(self, reply: Any) -> R:
-        """What a reply means.
+        """Parse a reply.
 
         Raises:
-            LockBackendError: nothing, to this command: somebody else answered it, or something else was.
+            LockBackendError: the reply isn't one to this command.
         """
         try:
             return self.parse(reply)

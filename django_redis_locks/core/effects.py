@@ -1,12 +1,12 @@
-"""What a program may ask of the world.
+"""The effects of programs, and the interface of what carries them out.
 
-A lock's logic is written as *programs*: generators that yield effects and are sent replies. They hold no socket and
-know neither threads nor event loops, and the only clock they read is the engine's, so that one text serves synchronous
-and asynchronous callers, and a test can step it with a list of replies. ``reply = yield from Effect(...)`` gives the
-reply with its type; ``yield Effect(...)`` is the same at less cost. A failure is thrown into the program at its ``yield``.
+A lock's logic is written as *programs*: generators that yield effects and receive their replies. They use no sockets,
+threads or event loops, and no clock but the engine's. So one program serves synchronous and asynchronous callers, and a
+test can step it with a list of replies. ``reply = yield from Effect(...)`` returns the typed reply; ``yield Effect(...)``
+does the same at less cost. A failure is thrown into the program at its ``yield``.
 
-Only ``Command``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. Everything else is *local*: it ends at once, so a program may ask
-for it while it unwinds.
+Only ``Command``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. All other effects are *local*: they never block, so a
+program may yield them while it handles an exception.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sleep(Effect[None]):
-    """Sleep for so many seconds."""
+    """Sleep for ``seconds``."""
 
     local: ClassVar[bool] = False
 
@@ -35,8 +35,13 @@ class Sleep(Effect[None]):
 
 @dataclass(slots=True)
 class ReportUnreachable(Effect[float]):
-    """A request that was sent at this time failed, since the server can't be reached. Returns for how many seconds it may
-    still be asked: after ``patience`` seconds without any answer it is down, for all callers of this process."""
+    """Report a request that failed because the server can't be reached. Returns the seconds for which it may be retried.
+
+    Attributes:
+        sent: when the request was sent.
+        failure: the reason, for the errors of other callers.
+        patience: seconds without any reply after which the server counts as down, for all callers of this process.
+    """
 
     sent: float
     failure: str
@@ -45,12 +50,11 @@ class ReportUnreachable(Effect[float]):
 
 @dataclass(slots=True)
 class Wait(Effect[Attempt | None]):
-    """Sleep until it is this seat's turn to ask the store; None if that doesn't come before ``until``. The first time it
-    queues up behind those who wait for this key in this process.
+    """Sleep until the waiter may try to acquire. Returns its attempt, or None if there is none before ``until``.
 
-    Only the head of a queue asks: at once if nobody asked before it or something was handed over, and later when a
-    wake-up has come since the last time somebody asked, when ``pause`` seconds are over (None: whatever the last head
-    chose), or at ``until``. ``position`` is what the answer to its last question said.
+    The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue tries: at once if no
+    waiter tried before it or a lock was handed over; later after a wake-up since the last attempt, after ``pause`` seconds
+    (None keeps the time that the last head chose), or at ``until``. ``position`` comes from the reply to the last attempt.
     """
 
     local: ClassVar[bool] = False
@@ -63,9 +67,14 @@ class Wait(Effect[Attempt | None]):
 
 @dataclass(slots=True)
 class LeaveQueue(Effect[None]):
-    """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no
-    change). ``position`` is what the answer to its last question said; None if there was none: what the queue was told
-    or handed then goes to the next head, and from an empty queue to the janitor."""
+    """Remove a waiter from its queue. Repeating this has no effect.
+
+    Attributes:
+        waiter: the waiter.
+        pause: seconds until the next head tries, unless a wake-up comes earlier; None for no change.
+        position: from the reply to the last attempt; None without a reply. A wake-up or a lock that was handed over then
+            goes to the next head, or from an empty queue to the maintenance thread.
+    """
 
     waiter: Waiter
     pause: float | None = None
@@ -74,7 +83,7 @@ class LeaveQueue(Effect[None]):
 
 @dataclass(slots=True)
 class Subscribe(Effect[bool]):
-    """Have the store's wake-ups reach this process; returns whether they do, after ``seconds`` at most."""
+    """Subscribe to the store's wake-ups. Returns whether the subscription is confirmed, after ``seconds`` at most."""
 
     local: ClassVar[bool] = False
 
@@ -84,8 +93,7 @@ class Subscribe(Effect[bool]):
 
 @dataclass(slots=True)
 class HandOver(Effect[bool]):
-    """Give a hold's token to whoever is next in the caller's own queue: then the hold is over; False if nobody waits
-    there."""
+    """Hand a lock over to the next waiter in the caller's own queue, which ends the hold. Returns False without a waiter."""
 
     handed: HandedOverLock
     home: object
@@ -93,7 +101,7 @@ class HandOver(Effect[bool]):
 
 @dataclass(slots=True)
 class Requeue(Effect[str]):
-    """The address of the caller's own queue, to line up again in the store; "" if nobody waits there."""
+    """Return the address of the caller's own queue, to register it in the store again; "" if it has no waiter."""
 
     lock_id: LockId
     home: object
@@ -101,9 +109,13 @@ class Requeue(Effect[str]):
 
 @dataclass(slots=True)
 class NotifyWaiters(Effect[None]):
-    """The lock was freed. If the store ``woke`` another process this one lets that go first, for a moment; otherwise
-    every queue of this process for it has its head ask. ``address`` is the queue that was to line up again in the
-    same step: it may be gone by now."""
+    """Wake the local waiters of a freed lock.
+
+    Attributes:
+        lock_id: the lock.
+        woke: the store woke another process, which goes first: local waiters pause for ``yield_time``.
+        address: the queue that the release registered again; it may be empty by now.
+    """
 
     lock_id: LockId
     woke: bool
@@ -112,9 +124,14 @@ class NotifyWaiters(Effect[None]):
 
 @dataclass(slots=True)
 class Cleanup(Effect[None]):
-    """Something may be left in the store under this token. ``delete`` frees it if it is still this token's, and may
-    be repeated at will; the janitor does so, at once and again when late copies of a request may have come, the last
-    time after ``lease`` seconds."""
+    """Delete in the background what an unanswered request may have left in the store.
+
+    Attributes:
+        lock_id: the lock.
+        delete: an idempotent command that frees the lock if it still has this token. It is sent at once, and again when
+            late copies of the request may have arrived.
+        lease: seconds after which it is sent the last time.
+    """
 
     lock_id: LockId
     delete: Command[int]
@@ -122,12 +139,12 @@ class Cleanup(Effect[None]):
 
 
 Handlers: TypeAlias = Mapping[type[Effect[Any]], Callable[[Any], Any]]
-"""How each kind of effect is carried out."""
+"""The function that carries out each type of effect."""
 
 
 class Performer(Protocol):
-    """Carries effects out, one handler for each kind. ``handlers`` serve the local ones of an asynchronous program as
-    well; for the others it has ``ahandlers``, whose replies are awaited."""
+    """Carries effects out, with one handler for each type. Asynchronous programs use ``handlers`` for local effects, and
+    ``ahandlers``, which return awaitables, for the others."""
 
     @property
     def handlers(self) -> Handlers: ...
@@ -137,13 +154,14 @@ class Performer(Protocol):
     def tuning(self) -> Tuning: ...
     @property
     def queued(self) -> Callable[[LockId], bool]:
-        """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
+        """Return whether this process has a waiter for a lock."""
 
     def uncontended(self, waiter: Waiter, /) -> bool:
-        """Whether nobody in this process waits for a place, or did lately: then one may ask before one queues up."""
+        """Return whether this process has no waiter for the lock and had none lately: then a caller may send its request
+        without queueing."""
 
     def end_uncontended(self, waiter: Waiter, /) -> bool:
-        """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""
+        """End an uncontended attempt. Return False if others have queued since, so that the caller must leave the queue."""
 
     def may_block(self) -> object:
         """
@@ -152,18 +170,22 @@ class Performer(Protocol):
         """
 
     def listen_for(self, lock_id: LockId, /) -> object:
-        """Have messages about a lock reach this process, soon."""
+        """Subscribe to messages about a lock, without waiting for it."""
 
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:
-        """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or
-        at least tell when its lease ends. Nobody else notices.
+        """Renew a hold from now on, or report its loss when its fixed lease ends.
+
+        Args:
+            hold: held weakly.
+            prolong: makes the command for a token and a lease in milliseconds.
+            lease: milliseconds.
 
         Raises:
-            LockBackendError: there is no thread to be had for it.
+            LockBackendError: this process can't start a thread.
         """
 
     def forget_at_end(self, hold: Hold, /) -> object:
-        """Have this process forget a hold whose lease isn't renewed when that ends, unless something refers to its grant."""
+        """Forget a hold that isn't renewed when its lease ends, unless its grant is referenced."""
 
     def unwatch(self, hold: Hold, /) -> object:
-        """No more renewal of this hold: its release is about to be sent."""
+        """Stop the renewal of a hold, before its release is sent."""

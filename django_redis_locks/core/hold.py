@@ -1,7 +1,7 @@
-"""A hold is one possession of a lock in this process.
+"""Holds: one possession of a lock by this process.
 
-Ownership lives here and never in the lock object, which threads and tasks share. Re-entries share the hold: the count
-is kept here, in the process, so that the store's steps stay idempotent.
+The state of ownership is kept here and never in the lock object, which threads and tasks share. Re-entries share the hold:
+they are counted here, in the process, so that the store's steps stay idempotent.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from .keys import LockId
 
 mint_id = itertools.count(1).__next__
-"""Ids of grants."""
+"""Returns the id of a new grant."""
 
 
 def no_grant() -> None:
-    """Of a hold whose grant isn't made yet."""
+    """The ``grant`` of a hold without one."""
     return
 
 
 def validity(lease: float) -> float:
-    """For how many seconds after the request a lease of so many milliseconds counts here."""
+    """Return the seconds after a request for which a lease of ``lease`` milliseconds counts as held."""
     return lease / 1000 * (1 - DRIFT_SHARE) - DRIFT
 
 
@@ -43,11 +43,11 @@ class State(Enum):
 
 
 class Hold:
-    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change, and a signal
-    handler of the thread that has it."""
+    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change; it is reentrant,
+    because a signal handler may run in the thread that has it."""
 
     forcible: ClassVar = True
-    """A forced release may end it, of which its process wants to hear."""
+    """Whether a forced release may end it, so that its process needs an inbox."""
 
     __slots__ = (
         "__weakref__",
@@ -114,51 +114,55 @@ class Hold:
         self.on_lost = on_lost
         self.outcome_unknown = outcome_unknown
         self.open_grants = {grant}
-        """The ids of the grants that aren't given back."""
+        """The ids of the grants that aren't released."""
         self.renewers: set[int] | None = None
-        """Of a fixed lease that inner entries have renewed: their ids, until they end."""
+        """The ids of inner grants that need the renewal of a fixed lease; None if there were none."""
         self.release_failed = False
-        """An earlier release failed; it may be tried again."""
+        """An earlier release failed, and may be repeated."""
         self.release_sent_in_time = False
-        """That release was sent before the deadline, so that it, or the janitor, may have freed the lock since."""
+        """That release was sent before the deadline, so it, or the maintenance thread, may have freed the lock since."""
         self.address = ""
-        """Where the store reaches the queue that its release lines up again; "" if none."""
+        """The address of the queue that its release registers again in the store; "" if none."""
         self.hand_overs = 0
-        """How many times in a row it was handed over within this process while another one may have waited."""
+        """How many times in a row the lock was handed over within this process while another process may have waited."""
         self.watched = False
-        """The maintenance thread knows of it."""
+        """The maintenance thread knows this hold."""
         self.reserved_fences = 0
-        """So many fences after its own are kept for those who take it over without asking the store."""
+        """The number of fences after its own that are reserved for local waiters that adopt the lock without a request."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], object] = no_grant
-        """The grant of the outermost entry, if somebody still has it."""
+        """Returns the grant of the outermost entry, if it still exists."""
         self.pid = forks.known
         self.mutex = threading.RLock()
 
     @property
     def foreign(self) -> bool:
-        """A fork's child looks at its parent's hold."""
+        """Whether this process is a forked child, and the hold its parent's."""
         return self.pid != os.getpid()
 
     @property
     def over(self) -> bool:
-        """The lease ended, as far as this process can know, or the lock was found in other hands."""
+        """Whether the lease has ended by this process's clock, or the lock was lost."""
         return self.lost_why is not None or clock.now() >= self.deadline
 
     @property
     def held(self) -> bool:
-        """Not released, by this process, of a lock that was there; it may be lost."""
+        """Whether this process hasn't released the lock, which may be lost."""
         return self.state is State.HELD and self.fence is not None and not self.foreign
 
     @property
     def live(self) -> bool:
-        """Held now: it may be re-entered and renewed."""
+        """Whether the lock is held now, so that it may be re-entered and renewed."""
         return self.held and not self.over
 
     def can_be_adopted(self, lease: int, window: float) -> bool:
-        """Whether a waiter that asks for a lease of this many milliseconds may adopt the lock as it is, now that this hold is
-        over: within ``window`` seconds after the store was asked."""
+        """Return whether a waiter may adopt the lock of this released hold without a request.
+
+        Args:
+            lease: the lease that the waiter requests, in milliseconds.
+            window: the seconds after the last confirmed request in which a lock may be adopted.
+        """
         return (
             self.reserved_fences > 0
             and lease == self.lease
@@ -167,26 +171,32 @@ class Hold:
         )
 
     def inherit(self, hold: Hold, window: float) -> None:
-        """Go on with what the store gave to another hold; its lease is ``window`` seconds longer there."""
+        """Inherit the lease and the reserved fences of another hold. The lease is ``window`` seconds longer in the store."""
         self.confirmed_at = hold.confirmed_at
         self.deadline = min(self.deadline, hold.confirmed_at + validity(self.lease + 1000 * window))
         self.reserved_fences, self.hand_overs = hold.reserved_fences - 1, hold.hand_overs + 1
 
     def age(self) -> float:
-        """Seconds since it was acquired."""
+        """Return the seconds since it was acquired."""
         return clock.now() - self.since
 
     def prolong(self, sent: float, lease: int) -> bool:
-        """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back. False: it
-        comes too late, since the loss was told before."""
+        """Move the deadline, never back, after a confirmed renewal.
+
+        Args:
+            sent: when the request was sent.
+            lease: milliseconds.
+
+        Returns:
+            False if the reply came too late: the loss was reported before.
+        """
         with self.mutex:
-            self.reserved_fences = 0  # the next one asks for a lease that ends earlier
+            self.reserved_fences = 0  # the next waiter requests a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.lost_why is None
 
     def enter(self, grant: int, like: int = 0) -> bool:
-        """One more grant on it, which needs renewal if the one that it is ``like`` does; False if the hold isn't held any
-        more."""
+        """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has ended."""
         with self.mutex:
             if self.state is not State.HELD:
                 return False
@@ -196,15 +206,15 @@ class Hold:
             return True
 
     def renew_for(self, grant: int, until: float) -> None:
-        """An inner entry needs a lease that is renewed. What it needs ends with it."""
+        """Renew the lease until a time for an inner grant, for as long as that grant is open."""
         with self.mutex:
             if self.renew_until and self.renewers is None:
-                return  # it is renewed as it is
+                return  # it is renewed anyway
             self.renewers = (self.renewers or set()) | {grant}
             self.renew_until = self.renew_until or until
 
     def remove_grant(self, grant: int) -> None:
-        """A grant isn't inside any more; a lease that was renewed for it alone is fixed again, and not shortened."""
+        """Remove a grant. A lease that was renewed for it alone is fixed again, and not shortened."""
         with self.mutex:
             self.open_grants.discard(grant)
             if self.renewers:
@@ -213,10 +223,11 @@ class Hold:
                     self.renewers, self.renew_until = None, 0.0
 
     def leave(self, grant: int) -> bool:
-        """A grant is given back; True if that was the last one, so that the lock is to be freed now.
+        """Release a grant. Return True if it was the last one, so that the caller must free the lock now.
 
-        Once more after a release that failed, it is to be freed once more. Every step may be done again: a signal handler
-        may have raised between any two of them."""
+        After a failed release it returns True again. A signal handler may raise between any two steps, so each of them is
+        repeatable.
+        """
         with self.mutex:
             self.open_grants.discard(grant)
             if self.renewers:
@@ -227,12 +238,12 @@ class Hold:
                 self.state = State.GONE
                 return False
             if self.state is State.RELEASING and not self.release_failed:
-                return False  # another thread is at it
+                return False  # another thread is releasing it
             self.state = State.RELEASING
             return True
 
     def detach(self, grant: int) -> None:
-        """A grant ends although nothing is freed: the lock stays until its lease ends, and is nobody's here."""
+        """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this process."""
         if self.held and self.over:
             self.mark_lost("expired")
         with self.mutex:
@@ -241,8 +252,16 @@ class Hold:
                 self.state = State.GONE
 
     def mark_lost(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
-        """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date, and so is
-        that the lease was over ``at`` a time, if it has been prolonged since."""
+        """Mark the lock as lost and report it.
+
+        Args:
+            why: "expired", "taken" or "max_hold".
+            states: a hold in another state, such as one that is being released, isn't marked.
+            at: a time after the lease. A hold with a later deadline was extended since, and isn't marked.
+
+        Returns:
+            Whether the holder must be notified.
+        """
         with self.mutex:
             if self.lost_why is not None or self.state not in states or at < self.deadline:
                 return False
@@ -250,6 +269,6 @@ class Hold:
         return self._report_loss(why)
 
     def _report_loss(self, why: str) -> bool:
-        """Whether it is news for its holder too."""
+        """Report the loss. Return whether the holder must be notified."""
         events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))
         return True

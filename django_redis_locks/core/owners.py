@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | ForeignThread"
 
 running_loop = events._get_running_loop
-"""The loop that runs in this thread, or None: the one in C that doesn't raise."""
+"""Return the event loop that runs in this thread, or None. The C function, which doesn't raise."""
 
 
 class ForeignThread:
-    """A thread that ``threading`` didn't start, as C code does. Its dummy there never looks dead before Python 3.13, and
-    serves the next thread that the system gives the same number, too."""
+    """A thread that ``threading`` didn't start, for example one of C code. Its dummy object in ``threading`` never looks dead
+    before Python 3.13, and is reused for the next thread with the same system id."""
 
     __slots__ = ("__weakref__", "life", "name")
 
@@ -34,13 +34,13 @@ class ForeignThread:
 
 
 class _ThreadLiveness:
-    """What nothing but its thread keeps."""
+    """An object that only its thread references."""
 
     __slots__ = ("__weakref__",)
 
 
 class _ThreadLocal(threading.local):
-    """The thread that looks here, found by its first look."""
+    """The owner of the current thread, determined at its first access."""
 
     def __init__(self) -> None:
         thread = threading.current_thread()
@@ -55,7 +55,7 @@ _here = _ThreadLocal()
 
 
 def current_owner() -> Owner:
-    """The running task, or the thread outside of one."""
+    """Return the running task, or the thread outside of a task."""
     loop = running_loop()
     if loop is not None:
         task = asyncio.current_task(loop)
@@ -69,10 +69,10 @@ def name_of(owner: Owner) -> str:
 
 
 def is_alive(hold: Hold) -> bool:
-    """Whether the thread or task that acquired it still runs.
+    """Return whether the thread or task that acquired a hold still runs.
 
-    ``Thread.is_alive()`` isn't asked: up to CPython 3.12 a signal handler that raises inside of it makes a living thread
-    dead, for everybody and for ever."""
+    ``Thread.is_alive()`` isn't used: up to CPython 3.12 a signal handler that raises inside of it marks a running thread as
+    dead permanently."""
     owner = hold.owner()
     if owner is None:
         return False

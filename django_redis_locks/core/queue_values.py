@@ -16,23 +16,28 @@ if TYPE_CHECKING:
 
 
 class QueueOutage:
-    """How the last request for one key failed. Its sender notes it, so that no waiter behind it in the queue takes a store
-    that is down for a busy lock."""
+    """The error of the last request for one lock. It is shared by all waiters of a queue, so that waiters behind the head
+    fail with the same error instead of reporting a busy lock."""
 
     failure: str | None = None
 
 
 def _always() -> bool:
-    """Of a seat whose caller isn't known."""
+    """The ``caller`` of a waiter without a request object."""
     return True
 
 
 class Waiter:
-    """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
-    of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
-    of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a
-    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues. ``request`` is what only
-    its caller keeps: once that is gone the seat is given up."""
+    """A waiter in the local wait queue of one lock. ``LeaveQueue`` removes it at any moment, even before it was added.
+
+    Args:
+        lock_id: the lock.
+        home: the event loop of the waiting task, or None for threads. Each home has a queue of its own, so that a blocked
+            loop holds up no other waiter.
+        channel: the prefix of the inbox channels that receive messages about the lock.
+        lease: the requested lease in milliseconds; 0 if only the store can give it.
+        request: the request object, which only the caller references. The waiter is removed when it is collected.
+    """
 
     __slots__ = ("attempt", "caller", "channel", "gate", "home", "lease", "lock_id", "queue")
 
@@ -48,20 +53,20 @@ class Waiter:
 
     @property
     def gave_back(self) -> bool:
-        """What it took over without asking the store is the queue's again."""
+        """Whether the lock that it adopted without a request belongs to the queue again."""
         adopted = None if self.attempt is None else self.attempt.adopted
         return adopted is not None and adopted.adopter is not self
 
 
 class HandedOverLock:
-    """A lock that a hold of this process gave back without telling the store: the next in the queue takes it over.
+    """A lock that was released within this process without a request: the next waiter in the queue adopts it.
 
     Attributes:
-        hold: whose it was; its token is still in the store.
-        free: makes the command that frees the lock if it is still a token's.
-        go_on: what the store would say to who takes it over as it is, with its token.
-        taker: the seat that does so. Until its queue is told that this went well, it is the queue's.
-        doubtful: an attempt to take it over went unanswered, so nothing can be said of a token that isn't there.
+        hold: the previous hold; its token is still in the store.
+        free: makes the command that frees the lock if it still has a token.
+        go_on: returns the reply that the store would give to a waiter that adopts the lock with its token.
+        adopter: the waiter that adopts it. The lock belongs to the queue until the adoption is recorded.
+        doubtful: a request to take it over wasn't answered, so a missing token doesn't prove a loss.
     """
 
     __slots__ = ("adopter", "doubtful", "free", "go_on", "hold")
@@ -74,7 +79,7 @@ class HandedOverLock:
         self.doubtful = False
 
     def rejected(self, attempt: Attempt) -> None:
-        """Whose turn it was isn't heard of any more. The next one asks the store."""
+        """Note that the attempt wasn't completed. The next waiter sends a request."""
         self.hold.reserved_fences = 0
         if attempt.adopted is self:
             self.adopter = None
@@ -82,21 +87,21 @@ class HandedOverLock:
             self.doubtful = True
 
     def gone(self) -> None:
-        """It wasn't there any more: whether it was taken before its release or after it the store doesn't say."""
+        """Report that the lock was gone. Whether it was taken before its release or afterwards is unknown."""
         hold = self.hold
         if not self.doubtful and not hold.release_failed and clock.now() < hold.deadline:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
 class Attempt(NamedTuple):
-    """It is this seat's turn to ask the store, or to take over what it needn't ask for.
+    """A waiter's attempt: it is to send a request, or to adopt a lock without one.
 
     Attributes:
-        address: where the store reaches this queue, to be registered if the answer is "busy"; "" if nobody listens.
-        arrival: when the queue lined up in the store, on its clock; 0 if it is to line up now.
-        more: others wait behind this seat.
-        handed: what to take over.
-        taken: what is taken over as it is: there is nothing to ask.
+        address: where the store reaches this queue, to be registered if the lock is busy; "" without a subscription.
+        enqueued_at: when the queue was registered in the store, on the store's clock; 0 if it is to be registered now.
+        more: others wait behind this waiter.
+        handed: the lock to take over with this request.
+        adopted: the lock to adopt without a request.
     """
 
     address: str = ""
@@ -107,11 +112,11 @@ class Attempt(NamedTuple):
 
 
 class QueuePosition(NamedTuple):
-    """What the store says of the line of processes before a lock.
+    """The position of a local queue in the store's wait queue of a lock.
 
     Attributes:
-        arrival: since when this queue stands in it, on the store's clock; 0 if it doesn't.
-        others: other queues do.
+        enqueued_at: since when this queue is registered there, on the store's clock; 0 if it isn't.
+        others: other queues are registered.
     """
 
     enqueued_at: int = 0

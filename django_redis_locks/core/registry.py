@@ -1,7 +1,7 @@
-"""The grants of this process that aren't released.
+"""The registry of all grants in this process that aren't released.
 
-The registry keeps the grants of every owner for as long as that owner lives, and then lets go; what is left then is
-the user's own reference. Renewal follows reachability, so a grant that nobody can release any more ends with its lease.
+It references the grants of every owner for as long as the owner lives; afterwards only the user's own references remain.
+A hold is renewed while it is reachable, so a grant that can't be released any more ends with its lease.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 forget_block = contexts.remove
-"""The block never began, or its end was interrupted."""
+"""Remove the entry of a ``with`` block that never began, or that was interrupted at its end."""
 
 
 def end_block(lock: object, block: int) -> Grant | None:
-    """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
-    blocks of its own, and so has each generator. None if it began in another context."""
+    """End the innermost ``with`` block of a lock object and return the block's grant, or None if it began in another context.
+    Another object for the same key has blocks of its own, and so has each generator."""
     for entry in contexts.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             contexts.remove(entry)
@@ -40,41 +40,41 @@ _tuple = tuple.__new__
 
 
 class Registry:
-    """The grants of this process that aren't released, strongly held.
+    """The grants of this process that aren't released, with strong references.
 
-    Its mutex, as those of the queues and the janitor, may be entered again: the collector may choose a moment inside of
-    it to end an abandoned generator, whose ``with`` block then releases a lock in this same thread. A signal handler
-    may do so too, or raise there: so a grant may be in one table only, and is forgotten by both all the same.
+    Its mutex is reentrant, as those of the queues and of the maintenance thread: the garbage collector may end an abandoned
+    generator while a method runs, and the generator's ``with`` block then releases a lock in the same thread. A signal
+    handler may do so too, or raise: a grant may then be in one table only, and is still removed from both.
     """
 
     FEW = 64
-    """So many grants may be kept after their leases have ended, in case their owners release them."""
+    """The number of grants that may be kept after their leases have ended, in case their owners release them."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
         self._by_lock: dict[LockId, list[Grant]] = {}
         self.knows: Callable[[LockId], bool] = self._by_lock.__contains__
-        """Whether anybody in this process has a grant there."""
+        """Return whether this process has a grant on a lock."""
 
     def __len__(self) -> int:
         return len(self._grants)
 
     def grants(self) -> list[Grant]:
-        """Those of all owners."""
+        """Return the grants of all owners."""
         return list(self._grants.values())
 
     def after_fork_in_child(self) -> None:
-        """The parent's grants stay findable, so that a ``with`` of the parent ends quietly in the child, but none of
-        them is live here. Another thread may have been at work on the tables when the process forked."""
+        """Keep the parent's grants, so that a ``with`` block of the parent ends in the child without an error; none of them is
+        live. The tables are rebuilt, because another thread may have been changing them when the process forked."""
         self._mutex = threading.RLock()
         self._by_lock.clear()
         for grant in list(self._grants.values()):
             self._by_lock.setdefault(grant.hold.lock_id, []).append(grant)
 
     def keep(self, grant: Grant, block: int = 0) -> bool:
-        """Register a grant of the caller, in its context too; there it stays until its ``block`` ends. Returns whether there
-        are so many that it is to be forgotten when its lease ends."""
+        """Register a grant of the caller, also in the caller's context, until its ``block`` ends. Return whether the registry
+        is crowded, so that the grant is to be forgotten when its lease ends."""
         lock_id = grant.hold.lock_id
         with self._mutex:
             self._grants[grant.id] = grant
@@ -91,7 +91,7 @@ class Registry:
         with self._mutex:
             self._forget(grant)
         top = contexts.top.get()
-        if top is not None and top.entry == grant.id:  # others are dropped by a later push
+        if top is not None and top.entry == grant.id:  # other entries are removed by a later ``keep``
             contexts.top.set(top.below)
 
     @property
@@ -100,8 +100,8 @@ class Registry:
         return len(self._grants) > self.FEW
 
     def forget_unused(self, hold: Hold) -> bool:
-        """Its lease is over: let go of the grants that nothing else refers to, neither a block nor a caller's variable.
-        False if there are others."""
+        """Forget the grants of an ended hold that aren't referenced, neither by a block nor by a variable. Return False if
+        others are left."""
         lock_id, unused = hold.lock_id, True
         with self._mutex:
             for number in [grant.id for grant in self.at(lock_id) if grant.hold is hold]:
@@ -116,20 +116,20 @@ class Registry:
         return unused
 
     def forget_hold(self, hold: Hold) -> None:
-        """Let go of whatever the registry has on a hold: its owner is dead. The block of a generator may go on elsewhere; its
-        end, or the collection of the generator, releases it."""
+        """Forget the grants of a hold with a dead owner. The block of a generator may continue in another thread; its end, or
+        the collection of the generator, releases it."""
         with self._mutex:
             for grant in self.of_hold(hold):
                 if grant._block <= 1:
                     self._forget(grant)
 
     def of_hold(self, hold: Hold) -> list[Grant]:
-        """The grants on a hold, the newest first."""
+        """Return the grants on a hold, the newest first."""
         return [grant for grant in self.at(hold.lock_id) if grant.hold is hold]
 
     def newest(self, lock_id: LockId, *, deferred: bool = False) -> Grant | None:
-        """The caller's newest grant there that isn't released; it may be lost. With ``deferred`` also the one with which a
-        transaction that is open keeps a lock that the caller has released."""
+        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred`` also a grant with
+        which an open transaction keeps a lock that the caller has released."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
@@ -139,12 +139,15 @@ class Registry:
         return None
 
     def grant_of_with_block(self, lock_id: LockId, lock: object, block: int) -> Grant | None:
-        """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
-        the caller's thread or task acquired, whatever its context, or one that is dead by now."""
+        """Return the grant of a ``with`` block that ends outside of its context.
+
+        For the block of a generator, the grant with which it began in any thread; for others the newest one that the
+        caller's thread or task acquired in any context, or that belongs to a dead owner.
+        """
         if block != 1:
             grant = next((grant for grant in self.at(lock_id) if grant.lock is lock and grant._block == block), None)
             if grant is not None:
-                grant._block = 0  # the context in which it began still knows it
+                grant._block = 0  # the context in which it began still has it
             return grant
         owner = current_owner()
         for grant in self.at(lock_id):
@@ -153,7 +156,7 @@ class Registry:
         return None
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
-        """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
+        """Return why waiting for a lock would be a self-deadlock of the caller, as a sentence, or None if it wouldn't."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if not grant.hold.live:
@@ -171,23 +174,23 @@ class Registry:
         return None
 
     def innermost(self) -> Grant | None:
-        """The newest grant in the caller's context that isn't released."""
+        """Return the newest grant in the caller's context that isn't released."""
         return next(self.in_context(), None)
 
     def in_context(self) -> Iterator[Grant]:
-        """Those in the caller's context that aren't released, the newest first."""
+        """Yield the grants in the caller's context that aren't released, the newest first."""
         for entry in contexts.entries():
             grant = self._grants.get(entry if isinstance(entry, int) else entry.id)
             if grant is not None and not grant.released:
                 yield grant
 
     def at(self, lock_id: LockId) -> list[Grant]:
-        """The grants there, the newest first."""
+        """Return the grants on a lock, the newest first."""
         grants = self._by_lock.get(lock_id)
         return grants[::-1] if grants else []
 
     def _forget(self, grant: Grant) -> None:
-        """Every step may be done again: a signal handler may have raised between any two of them."""
+        """Remove a grant from both tables. A signal handler may raise between any two steps, so each of them is repeatable."""
         lock_id = grant.hold.lock_id
         grants = self._by_lock.get(lock_id)
         if grants is not None:

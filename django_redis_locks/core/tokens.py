@@ -16,16 +16,17 @@ _Source: TypeAlias = "tuple[str, Callable[[], int]]"
 
 
 class Tokens:
-    """Tokens nobody else has and nobody can guess: a random prefix of the process, and a counter.
+    """Unique tokens that can't be guessed: a random prefix of the process, and a counter.
 
-    72 bits of chance, since processes of many hosts share a server; short, since every lock in Redis holds one."""
+    The prefix has 72 random bits, because processes of many hosts share a server. Tokens are short, because every lock in
+    Redis stores one."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> _Source:
-        """Begin anew. In one assignment: of two threads that do so at once none may mix the halves of both, and none
-        may go on with the parent's."""
+        """Choose a new prefix and restart the counter, in one assignment: threads that run this at the same time must neither
+        combine two sources nor keep the parent's."""
         source = self._source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
         return source
 
