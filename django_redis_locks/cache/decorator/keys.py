@@ -1,9 +1,9 @@
-"""The keys of ``@cached``: templates as ``@redis_lock`` has them, filled so that no two calls share one by accident.
+"""The keys of ``@cached``: templates of ``@redis_lock``, filled so that different arguments never share a key.
 
-A lock may mistake 1 for "1": somebody waits. A cache may not: somebody gets another one's value. So every value says its
-type where it could be taken for one of another: 1 is ``1``, "1" is ``'1``, True is ``~True``, "True" is ``True``. What
-separates two values in the template can't stand in one. None and an empty text are values like others; an anonymous
-user, or a row that isn't saved, names nobody and is refused.
+If a lock takes 1 for "1", a caller waits. If a cache does, a caller gets another caller's value. So a value is written with
+its type wherever it could be taken for a value of another type: 1 is ``1``, "1" is ``'1``, True is ``~True``, "True" is
+``True``. Separators of the template are escaped in values. None and an empty text are values like others; an anonymous user,
+or a model instance that isn't saved, identifies nothing and is refused.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from ...core.errors import LockKeyError
 from ...core.key_templates import Field, KeyMaker
 from ...core.keys import escape
 
-_mistakable = re.compile(r"-?[0-9]+\Z|[~']|\Z").match
-"""Texts that look like something else."""
+_looks_like_token = re.compile(r"-?[0-9]+\Z|[~']|\Z").match
+"""Matches texts that look like the token of another type."""
 
-_inner = re.compile(r"[%,=()\[\]{}]")
-"""What structures are made of."""
+_structure_characters = re.compile(r"[%,=()\[\]{}]")
+"""The characters that delimit the items of a structure."""
 
 
 def key_maker(
     template: str | None, function: Callable[..., Any], label: str, *, vary_on_language: bool = False
 ) -> KeyMaker:
-    """What makes the key of a call out of its arguments, ready for any cache.
+    """Return a function that makes the key of a call from its arguments, valid in any cache.
 
-    Without a template that is ``label`` and all arguments.
+    Without a template the key is ``label`` and all arguments.
 
     Raises:
         TypeError: no template, or it names an argument that the function doesn't take, or two of its values have nothing
             between them.
     """
     if template is None:
-        make = _by_all(function, label)
+        make = _key_of_all_arguments(function, label)
     else:
         if not template:
             raise TypeError("the template of @cached is empty")
         separators = _separators(template)
 
         def fill(field: Field, names: Mapping[str, Any]) -> str:
-            return separators(_percent, _part(field, names))
+            return separators(_percent_encode, _part(field, names))
 
         make = templates.compile_template(template, function, fill=fill)
 
@@ -65,7 +65,7 @@ def key_maker(
     return key
 
 
-def _by_all(function: Callable[..., Any], label: str) -> KeyMaker:
+def _key_of_all_arguments(function: Callable[..., Any], label: str) -> KeyMaker:
     signature = inspect.signature(function, follow_wrapped=False)
     first = next(iter(signature.parameters), None)
 
@@ -74,15 +74,15 @@ def _by_all(function: Callable[..., Any], label: str) -> KeyMaker:
         call.apply_defaults()
         parts = [label]
         for name, value in call.arguments.items():
-            if name == first == "self" and not _is_row(value):
+            if name == first == "self" and not _is_model_instance(value):
                 raise LockKeyError(
                     f"{label} is a method, and its {type(value).__name__} doesn't say which one it is: give @cached a "
                     'template that names what of it counts, such as "report:{self.year}:{month}"'
                 )
             try:
-                parts.append(_colons(_percent, token(value)))
-            except LockKeyError as mistake:
-                raise LockKeyError(f"the argument {name} of {label}: {mistake}") from None
+                parts.append(_escape_colons(_percent_encode, token(value)))
+            except LockKeyError as error:
+                raise LockKeyError(f"the argument {name} of {label}: {error}") from None
         return ":".join(parts)
 
     return make
@@ -91,63 +91,63 @@ def _by_all(function: Callable[..., Any], label: str) -> KeyMaker:
 def _part(field: Field, names: Mapping[str, Any]) -> str:
     value = field.value(names)
     if value is None and not field.optional:
-        _refuse_nobody(field, names)
+        _check_identified(field, names)
     try:
         if field.spec == "lower" and isinstance(value, str):
             return token(str(value).lower())
         text = token(value)
-    except LockKeyError as mistake:
-        raise LockKeyError(f"the key's {{{field.path}}}: {mistake}") from None
+    except LockKeyError as error:
+        raise LockKeyError(f"the key's {{{field.path}}}: {error}") from None
     if field.spec == "hash":
         return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
     return text.lower() if field.spec == "lower" else text
 
 
-def _refuse_nobody(field: Field, names: Mapping[str, Any]) -> None:
-    """``{user.pk}`` is None for everybody who isn't logged in, and for every row that isn't saved."""
+def _check_identified(field: Field, names: Mapping[str, Any]) -> None:
+    """Refuse None if it comes from an anonymous user or an unsaved instance: all of these would share one key."""
     for end in re.finditer(r"[.\[]", field.path):
         owner = Field(field.path[: end.start()], field.root, "", optional=False).value(names)
-        if _nobody(owner) or (_is_row(owner) and owner.pk is None):
+        if _is_anonymous(owner) or (_is_model_instance(owner) and owner.pk is None):
             raise LockKeyError(
-                f"the key's {{{field.path}}} names nothing: it is of {_kind_of_nobody(owner)}. Call .uncached() for these, or "
+                f"the key's {{{field.path}}} names nothing: it is of {_describe_unidentified(owner)}. Call .uncached() for these, or "
                 f"write {{{field.path}!n}} if all of them share one value"
             )
 
 
 @lru_cache(maxsize=1024)
 def _separators(template: str) -> Callable[..., str]:
-    """``re.sub`` of what no value may hold: the characters that tell where one ends."""
+    """Return ``re.sub`` for the characters that separate values in this template; values have them escaped."""
     found = {":", "%"}
     parts = templates.parse(template)
     for at in range(1, len(parts)):
         if isinstance(parts[at - 1], Field) and isinstance(parts[at], Field):
-            raise TypeError(f"{template!r}: two values with nothing between them can't be told apart: write a colon")
+            raise TypeError(f"{template!r}: two values with nothing between them are ambiguous: write a colon")
     for literal in parts[1:-1]:
         if isinstance(literal, str):
-            telling = [letter for letter in literal if not letter.isalnum() and letter != "%"]
-            if not telling:
+            marks = [letter for letter in literal if not letter.isalnum() and letter != "%"]
+            if not marks:
                 raise TypeError(
                     f"{template!r}: what separates two values needs a colon or the like, not only {literal!r}"
                 )
-            if ":" not in telling:
-                found.add(telling[0])
+            if ":" not in marks:
+                found.add(marks[0])
     return re.compile("[" + re.escape("".join(sorted(found))) + "]").sub
 
 
-_colons = _separators(":")
+_escape_colons = _separators(":")
 
 
-def _percent(match: re.Match[str]) -> str:
+def _percent_encode(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def token(value: Any) -> str:
-    """A value as text that no other value has, the same in every process.
+    """Return a text for a value that is unique to it and the same in every process.
 
     Raises:
-        LockKeyError: there is none.
+        LockKeyError: the value has no such text.
     """
-    kind: Any = value.__class__  # of a lazy object, the class of what it stands for
+    kind: Any = value.__class__  # for a lazy object, the class of the wrapped one
     if isinstance(value, Enum):
         if isinstance(value, str | int):
             return token(value.value)
@@ -156,20 +156,20 @@ def token(value: Any) -> str:
         return token(str(value))
     if isinstance(value, str):
         text = str(value)
-        return f"'{text}" if _mistakable(text) else text
+        return f"'{text}" if _looks_like_token(text) else text
     if isinstance(value, bool | NoneType):
         return f"~{value}"
     if isinstance(value, int):
         return int.__repr__(value.__index__())
-    if _nobody(value) or (_is_row(value) and value.pk is None):
-        raise LockKeyError(f"{_kind_of_nobody(value)} names nobody")
-    if _is_row(value):
+    if _is_anonymous(value) or (_is_model_instance(value) and value.pk is None):
+        raise LockKeyError(f"{_describe_unidentified(value)} identifies nothing")
+    if _is_model_instance(value):
         return f"~{kind._meta.label_lower}.{token(value.pk)}"
     return f"~{_tagged(value, kind)}"
 
 
 def _tagged(value: Any, kind: Any) -> str:
-    for kinds, write in _WRITTEN:
+    for kinds, write in _WRITERS:
         if isinstance(value, kinds):
             return write(value, kind)
     if kind.__str__ is object.__str__ or inspect.isroutine(value):
@@ -181,7 +181,7 @@ def _items(values: Iterable[Any]) -> str:
     return ",".join(map(_item, values))
 
 
-_WRITTEN: tuple[tuple[Any, Callable[[Any, Any], str]], ...] = (
+_WRITERS: tuple[tuple[Any, Callable[[Any, Any], str]], ...] = (
     (datetime, lambda value, _: f"datetime.{(value.astimezone(UTC) if value.tzinfo else value).isoformat()}"),
     (float, lambda value, _: f"float.{float(value)!r}"),
     ((Decimal, UUID, date, time, timedelta), lambda value, kind: f"{kind.__name__.lower()}.{value}"),
@@ -192,27 +192,31 @@ _WRITTEN: tuple[tuple[Any, Callable[[Any, Any], str]], ...] = (
     (dict, lambda value, _: f"{{{','.join(sorted(f'{_item(key)}={_item(one)}' for key, one in value.items()))}}}"),
     (type, lambda value, _: f"type.{_name(value)}"),
 )
-"""What is written differently from its ``str()``; of two that fit, the first."""
+"""Types that are written differently from their ``str()``. The first match wins."""
 
 
 def _item(value: Any) -> str:
-    """A value inside of another one."""
+    """Return the token of a value inside a structure."""
     text = token(value)
-    return text if isinstance(value, list | tuple | set | frozenset | dict) else _inner.sub(_percent, text)
+    return (
+        text
+        if isinstance(value, list | tuple | set | frozenset | dict)
+        else _structure_characters.sub(_percent_encode, text)
+    )
 
 
 def _name(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _is_row(value: Any) -> bool:
-    """Of a model, also through a lazy object; not the model itself."""
+def _is_model_instance(value: Any) -> bool:
+    """Whether a value is an instance of a model, also a lazy one; not the model class."""
     return not isinstance(value, type) and hasattr(value.__class__, "_meta") and hasattr(value, "pk")
 
 
-def _nobody(value: Any) -> bool:
+def _is_anonymous(value: Any) -> bool:
     return getattr(value, "is_anonymous", False) is True
 
 
-def _kind_of_nobody(value: Any) -> str:
-    return "an anonymous user" if _nobody(value) else f"a {value.__class__.__name__} that isn't saved"
+def _describe_unidentified(value: Any) -> str:
+    return "an anonymous user" if _is_anonymous(value) else f"a {value.__class__.__name__} that isn't saved"
