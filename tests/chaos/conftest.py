@@ -13,7 +13,7 @@ import redis
 from django_redis_locks import Lock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
-from tests.chaos.jobs import take
+from tests.chaos.jobs import acquire
 from tests.chaos.workers import CAP, Worker
 from tests.probes.engine import Event, event_listener
 from tests.probes.tuning import Tune
@@ -110,11 +110,11 @@ def direct(redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Event]]:
+def events() -> Iterator[list[Event]]:
     """The events emitted during the test."""
-    heard: list[Event] = []
-    with event_listener(heard.append):
-        yield heard
+    events: list[Event] = []
+    with event_listener(events.append):
+        yield events
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
 
 @pytest.fixture
 def holder(workers: Callable[..., Worker]) -> Worker:
-    """A process that holds the lock "a" until the test calls `give`."""
+    """A process that holds the lock "a" until the test calls `release`."""
     holder = workers("holder", max_poll_interval=CAP)
-    assert holder.call(take, "a")
+    assert holder.call(acquire, "a")
     return holder

@@ -22,10 +22,10 @@ from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 KEY = "lock:{0}:k:a"
-LINE = "lock:{0}:w:a"
+WAITERS = "lock:{0}:w:a"
 """The store's keys of the lock "a" and of its waiters."""
 
-INBOXES = "lock:*inbox:" + 12 * "?"
+CHANNELS = "lock:*inbox:" + 12 * "?"
 """The channels of single processes."""
 
 SECTION = 0.002
@@ -46,36 +46,36 @@ def start(function: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-class Had(NamedTuple):
+class Passed(NamedTuple):
     """A waiter acquired and released the lock."""
 
     fence: int
     at: float
 
 
-def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Had | None]]:
+def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Passed | None]]:
     """Start a thread and a task that acquire a lock and release it at once. The result is None if the wait timed out."""
 
-    def thread() -> Had | None:
+    def thread() -> Passed | None:
         grant = lock.acquire(timeout=timeout)
         if grant is None:
             return None
-        had = Had(grant.fence, clock.now())
+        had = Passed(grant.fence, clock.now())
         grant.release()
         return had
 
-    async def task() -> Had | None:
+    async def task() -> Passed | None:
         grant = await lock.aacquire(timeout=timeout)
         if grant is None:
             return None
-        had = Had(grant.fence, clock.now())
+        had = Passed(grant.fence, clock.now())
         await grant.arelease()
         return had
 
     return [start(thread), start(lambda: asyncio.run(task()))]
 
 
-def told(grant: Grant, waiters: list[Future[Had | None]]) -> list[int]:
+def release_and_collect(grant: Grant, waiters: list[Future[Passed | None]]) -> list[int]:
     """Release the lock, and return the fences of the grant and of all waiters, in order. With `no_polling` only a message
     lets the waiters acquire the lock in time."""
     begin = clock.now()
@@ -85,17 +85,17 @@ def told(grant: Grant, waiters: list[Future[Had | None]]) -> list[int]:
     return [grant.fence or 0, *sorted(had.fence for had in passed if had)]
 
 
-def lined_up(server: RedisServer, number: int = 2) -> None:
+def wait_until_registered(server: RedisServer, number: int = 2) -> None:
     """Wait until this number of queues is registered for the lock "a"."""
-    eventually(lambda: server.command("ZCARD", LINE) == number)
+    eventually(lambda: server.command("ZCARD", WAITERS) == number)
 
 
-def listening(server: RedisServer, number: int = 1) -> None:
+def wait_until_subscribed(server: RedisServer, number: int = 1) -> None:
     """Wait until this number of processes is subscribed."""
-    eventually(lambda: len(server.command("PUBSUB", "CHANNELS", INBOXES)) == number)
+    eventually(lambda: len(server.command("PUBSUB", "CHANNELS", CHANNELS)) == number)
 
 
-def asked(server: RedisServer) -> int:
+def script_calls(server: RedisServer) -> int:
     """Return the number of script calls that the server has executed."""
     (line,) = (line for line in server.command("INFO", "commandstats").splitlines() if "cmdstat_evalsha:" in line)
     return int(line.split("calls=")[1].split(",")[0])
@@ -124,21 +124,21 @@ class Crowd:
         self._kept = [alias.lock(f"kept:{number}", expire=30, renew=True) for number, alias in enumerate(aliases)]
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[Crowd]:
+    def running(self) -> Iterator[Crowd]:
         """Run all members during the block, and wait for them after it."""
-        with event_listener(self._hear):
+        with event_listener(self._on_event):
             self._grants = [lock.acquire() for lock in self._kept]
             self._workers = [
                 start(lambda name=name, lock=lock: self._thread(name, lock)) for name, lock in self._locks.items()
             ]
             self._workers.append(start(lambda: asyncio.run(self._tasks())))
             try:
-                self.goes_on()
+                self.wait_for_progress()
                 yield self
             finally:
-                self.leaves()
+                self.stop()
 
-    def leaves(self) -> None:
+    def stop(self) -> None:
         """Stop all members, and wait until they have released the lock."""
         self._end.set()
         for worker in self._workers:
@@ -150,7 +150,7 @@ class Crowd:
             except LockLost:
                 pass
 
-    def goes_on(self) -> None:
+    def wait_for_progress(self) -> None:
         """Wait until each member has held the lock once more, earlier than a lease or a poll interval ends."""
         before = dict(self.turns)
         everybody = [f"{kind} {name}" for kind in ("thread", "task") for name in self._locks]
@@ -191,6 +191,6 @@ class Crowd:
         with self._mutex:
             self._inside.remove(grant)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, Lost):
             self.lost.add(event.fence)

@@ -35,13 +35,13 @@ def ping() -> float:
     return clock.now()
 
 
-def take(key: str, timeout: float = LEASE) -> Pass | None:
-    """Acquire a lock and hold it until ``give``."""
+def acquire(key: str, timeout: float = LEASE) -> Pass | None:
+    """Acquire a lock and hold it until ``release``."""
     asked = clock.now()
     return _took(key, asked, _lock(key).acquire(timeout=timeout))
 
 
-async def atake(key: str, timeout: float = LEASE) -> Pass | None:
+async def aacquire(key: str, timeout: float = LEASE) -> Pass | None:
     asked = clock.now()
     return _took(key, asked, await _lock(key).aacquire(timeout=timeout))
 
@@ -54,7 +54,7 @@ def _took(key: str, asked: float, grant: Grant | None) -> Pass | None:
     return Pass(asked, got, grant.fence or 0, "")
 
 
-def give(key: str) -> float:
+def release(key: str) -> float:
     """Release a lock; return the time."""
     grant = grants.pop(key)
     now = clock.now()
@@ -62,7 +62,7 @@ def give(key: str) -> float:
     return now
 
 
-async def agive(key: str) -> float:
+async def arelease(key: str) -> float:
     grant = grants.pop(key)
     now = clock.now()
     await grant.arelease()
@@ -77,11 +77,11 @@ def queued(key: str) -> int:
 # Loops that are blocked, or end.
 
 
-def lift(gate: str) -> None:
+def open_gate(gate: str) -> None:
     gates[gate].set()
 
 
-def lifted(gate: str) -> bool:
+def wait_for_gate(gate: str) -> bool:
     return gates[gate].wait(workers.PATIENCE)
 
 
@@ -89,7 +89,7 @@ async def block(gate: str, cancels: int | None = None, later: bool = False) -> N
     """Block the loop until the gate opens. Then cancel the task of a job: before the loop does anything else, or, with
     ``later``, after it has run the pending callbacks."""
     gates[f"{gate} is blocked"].set()
-    lifted(gate)
+    wait_for_gate(gate)
     if cancels is not None:
         cancel = workers.tasks[cancels].cancel
         if later:
@@ -102,7 +102,7 @@ def abandon(key: str, gate: str) -> None:
     """Close a loop in which a task waits for the lock, when the gate opens."""
     loop = asyncio.new_event_loop()
     workers.tasks[-1] = loop.create_task(_lock(key).aacquire(timeout=LEASE))
-    loop.run_until_complete(asyncio.to_thread(lifted, gate))
+    loop.run_until_complete(asyncio.to_thread(wait_for_gate, gate))
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 

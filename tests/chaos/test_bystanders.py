@@ -99,7 +99,7 @@ def crossing(
 
 
 def test_question_that_crosses_a_release_is_no_loss(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     """[L8] ensure_held(confirm=True) in one thread, release in another: the former raises LockLost, but no loss is
     reported."""
@@ -117,11 +117,11 @@ def test_question_that_crosses_a_release_is_no_loss(
     go_on.set()
     asker.join(20)
     assert "released meanwhile" in str(told[0])
-    assert not [event for event in heard if isinstance(event, Lost)]
+    assert not [event for event in events if isinstance(event, Lost)]
 
 
 def test_three_threads_release_one_grant_once(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     """[F4] A second release is idempotent, also while the first one is in progress."""
     grant = memory.lock("a").acquire()
@@ -130,11 +130,11 @@ def test_three_threads_release_one_grant_once(
         in_thread(lambda: grant.release() or True)
     go_on.set()
     first.join(20)
-    assert len([event for event in heard if isinstance(event, Released)]) == 1
+    assert len([event for event in events if isinstance(event, Released)]) == 1
 
 
 def test_release_that_succeeded_unheard_stays_one(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     """[H15] A release that is repeated after the end of the lease is no loss, since its first attempt was in time."""
     grant = memory.lock("a", expire=60).acquire()
@@ -151,8 +151,8 @@ def test_release_that_succeeded_unheard_stays_one(
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 61)
     grant.release()
-    assert [event.confirmed for event in heard if isinstance(event, Released)] == [False]
-    assert not [event for event in heard if isinstance(event, Lost)]
+    assert [event.confirmed for event in events if isinstance(event, Released)] == [False]
+    assert not [event for event in events if isinstance(event, Lost)]
 
 
 def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Locks) -> None:

@@ -11,8 +11,8 @@ import redis
 
 from django_redis_locks.client import Locks
 from tests.chaos import jobs
-from tests.chaos.jobs import give, order, take
-from tests.chaos.workers import AT_ONCE, CAP, Worker, connected, in_line
+from tests.chaos.jobs import acquire, order, release
+from tests.chaos.workers import AT_ONCE, CAP, Worker, connected, wait_until_registered
 from tests.proxy import Proxy
 from tests.waiting import eventually
 
@@ -35,21 +35,21 @@ def test_a_crowd_costs_one_process_next_to_nothing(
     """[L26] [L27] [X1] At most three connections, no command during the wait, and about one per hold: the lock is handed over
     in the order of arrival."""
     holder, crowd = workers("holder", max_poll_interval=CAP), workers("crowd", max_poll_interval=CAP)
-    assert holder.call(take, "a")
+    assert holder.call(acquire, "a")
     crowd.call(gather, "a", SIZE)
-    in_line(direct, 1)
+    wait_until_registered(direct, 1)
     before = scripts(direct)
     threading.Event().wait(0.7)  # long enough to poll
     assert crowd.call(jobs.queued, "a") == SIZE
     assert connected(direct, "crowd") <= 3
     assert scripts(direct) - before <= 5, "an earlier test's janitor may still be sweeping"
-    holder.call(give, "a")
+    holder.call(release, "a")
     assert crowd.call(order, "a") == list(range(SIZE))
     assert connected(direct, "crowd") <= 3
     assert scripts(direct) - before <= 1.5 * SIZE
     assert crowd.call(jobs.queued, "a") == 0
-    in_line(direct, 0)
-    assert holder.call(take, "a", timeout=AT_ONCE)
+    wait_until_registered(direct, 0)
+    assert holder.call(acquire, "a", timeout=AT_ONCE)
 
 
 def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> None:

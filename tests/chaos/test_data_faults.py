@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockLost, clock
-from tests.chaos.crowd import lined_up, pair
+from tests.chaos.crowd import pair, wait_until_registered
 from tests.probes.tuning import Tune
 from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
@@ -33,7 +33,7 @@ def test_lost_data_free_the_lock_and_report_the_loss(
     theirs, ours = open_lock(server.url(), expire=LEASE, renew=True)
     grant = theirs.acquire()
     waiters = pair(ours)
-    lined_up(server)
+    wait_until_registered(server)
     begin = clock.now()
     getattr(server, fault)()
     passed = [waiter.result(20) for waiter in waiters]
@@ -61,7 +61,7 @@ def test_older_snapshot_keeps_fences_rising(make_server: Make, open_both: Open) 
             last = other.fence
     grant = there.lock("a", expire=LEASE, renew=True).acquire()
     waiters = pair(here.lock("a"))
-    lined_up(server)
+    wait_until_registered(server)
     server.kill()
     shutil.move(server.folder / "older.rdb", server.folder / "dump.rdb")
     server.restart(keep_data=True)

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.jobs import Pass, acompete, compete, give, lift, take
-from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, in_line
+from tests.chaos.jobs import Pass, acompete, acquire, compete, open_gate, release
+from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, WAITERS, Worker, wait_until_registered
 from tests.waiting import eventually
 
 Start = Callable[..., Worker]
@@ -45,19 +45,19 @@ def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]
 
     def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[Pass]:
         starter = workers("starter", **tuning)
-        starter.call(take, "a")
+        starter.call(acquire, "a")
         processes = [workers(f"process{number}", **tuning) for number in range(len(callers))]
         futures = []
         for process, (threads, tasks) in zip(processes, callers, strict=True):
             futures += [process.start(compete, "a", f"{process.name} threads", SECTION) for _ in range(threads)]
             futures += [process.start(acompete, "a", f"{process.name} tasks", SECTION) for _ in range(tasks)]
-        in_line(direct, count(callers))
-        starter.call(give, "a")
+        wait_until_registered(direct, count(callers))
+        starter.call(release, "a")
         time.sleep(run)
         eventually(lambda: sum(process.call(jobs.passes) for process in processes) >= ENOUGH)
         end = jobs.ping()
         for process in processes:
-            process.start(lift, "stop")
+            process.start(open_gate, "stop")
         passes = [one for future in futures for one in future.result(PATIENCE)]
         return sorted((one for one in passes if one.got < end), key=lambda one: one.fence)
 
@@ -124,14 +124,14 @@ def test_process_at_the_hand_over_limit_goes_to_the_end_of_the_queue(workers: St
     """[H4] A process that reaches the limit, here at once, frees the lock and registers after queues that arrived later than
     its own next waiter."""
     process, other = workers("process", max_poll_interval=CAP, hand_overs=0), workers("other", max_poll_interval=CAP)
-    assert process.call(take, "a")
-    own = process.start(take, "a")
-    in_line(direct, 1)
-    waiting = other.start(take, "a")
-    in_line(direct, 2)
-    process.call(give, "a")
+    assert process.call(acquire, "a")
+    own = process.start(acquire, "a")
+    wait_until_registered(direct, 1)
+    waiting = other.start(acquire, "a")
+    wait_until_registered(direct, 2)
+    process.call(release, "a")
     assert waiting.result(AT_ONCE)
-    assert direct.zcard(LINE) == 1
+    assert direct.zcard(WAITERS) == 1
     assert not own.done()
-    other.call(give, "a")
+    other.call(release, "a")
     assert own.result(AT_ONCE)

@@ -11,7 +11,7 @@ import redis
 from django_redis_locks import LockBackendError, locks
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.crowd import KEY, LINE, Crowd
+from tests.chaos.crowd import KEY, WAITERS, Crowd
 from tests.probes.tuning import Tune
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
@@ -34,9 +34,9 @@ def server(make_server: Make) -> RedisServer:
 @pytest.fixture
 def crowd(often: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
     """A crowd at work. In the end all locks must be free."""
-    with Crowd(open_both(server.url())).at_work() as crowd:
+    with Crowd(open_both(server.url())).running() as crowd:
         yield crowd
-    eventually(lambda: not server.command("EXISTS", KEY, LINE))
+    eventually(lambda: not server.command("EXISTS", KEY, WAITERS))
 
 
 def killed(kind: str) -> Fault:
@@ -45,7 +45,7 @@ def killed(kind: str) -> Fault:
     def fault(server: RedisServer, crowd: Crowd) -> None:
         for _ in range(6):
             server.command("CLIENT", "KILL", "TYPE", kind)
-            crowd.goes_on()
+            crowd.wait_for_progress()
 
     return fault
 
@@ -94,8 +94,8 @@ def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: C
     """[L22] [H10] [H24] Soon after the fault every member holds the lock again; no `with` block raised, and no hold was
     lost."""
     fault(server, crowd)
-    crowd.goes_on()
-    crowd.leaves()
+    crowd.wait_for_progress()
+    crowd.stop()
     assert crowd.failures == []
     assert crowd.overlaps == []
     assert crowd.lost == set()
@@ -106,8 +106,8 @@ def test_holders_forgotten_by_the_server_learn_of_their_loss(polling: None, serv
     """[L3] [H1] [L22] Every hold that overlapped with another one is reported lost; all members go on."""
     for _ in range(2):
         server.flush()
-        crowd.goes_on()
-    crowd.leaves()
+        crowd.wait_for_progress()
+    crowd.stop()
     assert set(crowd.overlaps) <= crowd.lost
     assert crowd.kept == 0
 
@@ -117,8 +117,8 @@ def test_a_full_server_refuses_and_then_serves(polling: None, server: RedisServe
     server.command("CONFIG", "SET", "maxmemory", 1000)
     eventually(lambda: "errorstat_OOM:count=2" in server.command("INFO", "errorstats"))
     server.command("CONFIG", "SET", "maxmemory", 0)
-    crowd.goes_on()
-    crowd.leaves()
+    crowd.wait_for_progress()
+    crowd.stop()
     assert crowd.failures == []
     assert crowd.overlaps == []
     assert crowd.lost == set()

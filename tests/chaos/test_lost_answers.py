@@ -61,7 +61,7 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
 
 
 def test_a_forced_release_survives_a_lost_answer(
-    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event]
 ) -> None:
     """[H15] [E1] The first attempt freed the lock, but its reply was lost: the release returns, and logs it as
     unconfirmed."""
@@ -72,16 +72,16 @@ def test_a_forced_release_survives_a_lost_answer(
     freed = lock.force_release(reason="a test")
     assert names(direct) == []
     assert freed
-    assert [event.reason for event in heard if isinstance(event, ForceReleased)] == ["a test"]
+    assert [event.reason for event in events if isinstance(event, ForceReleased)] == ["a test"]
 
 
 def test_with_a_store_that_went_down_ends_quietly(
-    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event], caplog: pytest.LogCaptureFixture
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F12] The section was protected until its end: the block doesn't raise, and the failed release is logged."""
     with proxied.lock("a", expire=60):
         proxy.down()
-    assert any(isinstance(event, BackendFailed) and event.doing == "release" for event in heard)
+    assert any(isinstance(event, BackendFailed) and event.doing == "release" for event in events)
     assert any(record.levelname == "ERROR" and record.lock_name == "a" for record in caplog.records)
     proxy.up()
     eventually(lambda: not names(direct))
@@ -101,7 +101,7 @@ def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, prox
 
 
 def test_release_survives_a_lost_answer(
-    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event]
 ) -> None:
     """[E12] [H15] [L14] [L15] After a release without a reply "not mine" is a success, reported as unconfirmed."""
     grant = face.acquire(proxied.lock("a"))
@@ -109,7 +109,7 @@ def test_release_survives_a_lost_answer(
     proxy.plan("cut", "reply", of="lock/release")
     face.release(grant)
     assert names(direct) == []
-    assert [event.confirmed for event in heard if isinstance(event, Released)] == [False]
+    assert [event.confirmed for event in events if isinstance(event, Released)] == [False]
     grant = face.acquire(proxied.lock("a", expire=60))
     assert grant is not None
     proxy.plan("drop", "request", of="lock/release")

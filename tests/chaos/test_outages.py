@@ -12,7 +12,17 @@ import pytest
 
 from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import INBOXES, KEY, LINE, asked, lined_up, listening, pair, start, told
+from tests.chaos.crowd import (
+    CHANNELS,
+    KEY,
+    WAITERS,
+    pair,
+    release_and_collect,
+    script_calls,
+    start,
+    wait_until_registered,
+    wait_until_subscribed,
+)
 from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -64,7 +74,7 @@ def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open
         if begin > -inf:
             server.resume() if silent else server.restart(keep_data=True)
         begin, waiters = clock.now(), pair(ours, timeout=2)
-        eventually(lambda: server.command("ZCARD", LINE) == 2 or clock.now() > begin + 1.9)  # noqa: B023 - of this round
+        eventually(lambda: server.command("ZCARD", WAITERS) == 2 or clock.now() > begin + 1.9)  # noqa: B023 - of this round
         server.pause() if silent else server.kill()
     for waiter in waiters:
         assert 1.9 < failed(waiter) - begin < 2 + (4 if silent else 0) + BUSY
@@ -74,8 +84,8 @@ def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open
     eventually(lambda: server.command("EXISTS", KEY) == 0)
     eventually(lambda: not complaint(locks["localhost"]) and not complaint(locks["127.0.0.1"]))
     grant, waiters = theirs.acquire(), pair(ours)
-    lined_up(server)
-    told(grant, waiters)
+    wait_until_registered(server)
+    release_and_collect(grant, waiters)
 
 
 @pytest.mark.usefixtures("no_polling", "often")
@@ -86,16 +96,16 @@ def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: 
     theirs, ours = open_lock(server.url(), expire=LONG, renew=True, BACKEND_WAIT=LONG)
     grant = theirs.acquire()
     waiters = pair(ours)
-    lined_up(server)
+    wait_until_registered(server)
     server.kill()
     looks = start(ours.locked)
     server.restart(keep_data=True)
     assert looks.result(20)
-    listening(server)
-    lined_up(server)
+    wait_until_subscribed(server)
+    wait_until_registered(server)
     renewed(grant)
     assert not any(waiter.done() for waiter in waiters)
-    fences = told(grant, waiters)
+    fences = release_and_collect(grant, waiters)
     assert fences == sorted(set(fences))
 
 
@@ -107,7 +117,7 @@ def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lo
     theirs, ours = open_lock(server.url(), expire=60, BACKEND_WAIT=trouble)
     theirs.acquire()
     waiters = [*pair(ours, timeout=-1), *(start(lambda: ours.acquire(timeout=-1)) for _ in range(5))]
-    lined_up(server)
+    wait_until_registered(server)
     begin = clock.now()
     server.kill()
     for waiter in waiters:
@@ -127,7 +137,7 @@ def test_waiter_behind_the_head_fails_with_the_outage(
     lock = client.lock("a", expire=60)
     lock.acquire()
     first = start(lambda: lock.acquire(timeout=60))
-    lined_up(server, 1)
+    wait_until_registered(server, 1)
     begin = clock.now()
     second = start(lambda: lock.acquire(timeout=2))
     third = start(lambda: client.lock("a", on_backend_error="open").acquire(timeout=2))
@@ -157,7 +167,7 @@ def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, capl
     grant = there.lock("a", expire=LONG, renew=True).acquire()
     left = there.lock("left", expire=60).acquire()
     waiters = pair(here.lock("a", expire=60))
-    lined_up(server)
+    wait_until_registered(server)
     follow(other, server)
     other.command("REPLICAOF", "NO", "ONE")
     follow(server, other)
@@ -165,16 +175,16 @@ def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, capl
         with pytest.raises(LockBackendError, match="READONLY"):
             attempt()
     assert here.lock("a").acquire(timeout=0) is None, "busy is answered as ever"
-    before = asked(server)
+    before = script_calls(server)
     patient = pair(here.lock("c"))
-    eventually(lambda: asked(server) >= before + 4)
+    eventually(lambda: script_calls(server) >= before + 4)
     eventually(lambda: "couldn't be renewed" in caplog.text)
     server.command("REPLICAOF", "NO", "ONE")
     grant.extend(60)
     assert all(waiter.result(20) for waiter in patient)
     eventually(lambda: not server.command("EXISTS", "lock:{0}:k:left"))
     assert not any(waiter.done() for waiter in waiters)
-    told(grant, waiters)
+    release_and_collect(grant, waiters)
 
 
 @pytest.mark.usefixtures("often", "no_polling")
@@ -184,7 +194,7 @@ def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> Non
     there, here = open_both(server.url(), BACKEND_WAIT=LONG)
     grant = there.lock("a", expire=LONG, renew=True).acquire()
     waiters = pair(here.lock("a"))
-    lined_up(server)
+    wait_until_registered(server)
     for number in range(12):  # it handles requests every 2 MB
         server.command("SET", f"much:{number}", "x" * 1_000_000)
     server.config["key-load-delay"] = 60_000  # us for each key
@@ -194,7 +204,7 @@ def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> Non
     seen.result()
     grant.ensure_held(confirm=True)
     assert not any(waiter.done() for waiter in waiters)
-    told(grant, waiters)
+    release_and_collect(grant, waiters)
 
 
 def complaint(client: Locks) -> str:
@@ -216,12 +226,12 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
     lock = open_locks(server.url()).lock("a", expire=LEASE, renew=True)
     grant = lock.acquire()
     heir = start(lambda: lock.acquire(timeout=60))
-    lined_up(server, 1)
+    wait_until_registered(server, 1)
     server.command("CONFIG", "SET", "maxmemory", "1kb")
-    before = asked(server)
+    before = script_calls(server)
     thread, task = pair(lock)
     renewed(grant)
-    eventually(lambda: asked(server) >= before + 12 and not server.command("EXISTS", LINE))
+    eventually(lambda: script_calls(server) >= before + 12 and not server.command("EXISTS", WAITERS))
     grant.release()
     inherited = heir.result(20)
     assert inherited.fence > grant.fence
@@ -244,13 +254,13 @@ def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, o
 
     def heard_by() -> int:
         """Return the number of subscribed connections, dead ones too."""
-        (channel,) = server.command("PUBSUB", "CHANNELS", INBOXES)
+        (channel,) = server.command("PUBSUB", "CHANNELS", CHANNELS)
         return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 
     with Proxy(server.port) as proxy:
         theirs, ours = open_lock(proxy.url, expire=60)
         grant, waiters = theirs.acquire(), pair(ours)
-        lined_up(server)
+        wait_until_registered(server)
         dead = heard_by()
         proxy.freeze("SUBSCRIBE")
         begin = clock.now()
@@ -264,5 +274,5 @@ def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, o
 
         tune(max_poll_interval=60.0)
         grant, waiters = theirs.acquire(), pair(ours)
-        lined_up(server)
-        told(grant, waiters)
+        wait_until_registered(server)
+        release_and_collect(grant, waiters)

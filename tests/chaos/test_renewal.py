@@ -73,7 +73,7 @@ def test_many_holds_are_renewed_in_few_requests_by_one_thread(
 
 @pytest.mark.usefixtures("often")
 def test_renewal_that_crosses_a_release_reports_no_loss(
-    open_locks: Open, redis_url: str, heard: list[Event], monkeypatch: pytest.MonkeyPatch
+    open_locks: Open, redis_url: str, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H6] [L8] The reply to a renewal is discarded if the lock was released in between."""
     client = open_locks(redis_url)
@@ -86,7 +86,7 @@ def test_renewal_that_crosses_a_release_reports_no_loss(
     with client.lock("a"):  # a new hold of the key: a late "not mine" must not be applied to it
         released.set()
         client.engine.settle(20)
-    assert not [event for event in heard if isinstance(event, Lost)]
+    assert not [event for event in events if isinstance(event, Lost)]
 
 
 def test_fixed_lease_starts_no_thread(redis_server: RedisServer, redis_url: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair, told
+from tests.chaos.crowd import KEY, WAITERS, pair, release_and_collect, script_calls, wait_until_registered
 from tests.probes.client import rights_named_when_refused
 from tests.probes.tuning import Tune
 from tests.waiting import eventually, in_thread
@@ -65,9 +65,9 @@ def use(server: RedisServer, client: Locks) -> None:
     with pytest.raises(LockLost):
         grant.release()
     grant = lock.acquire()
-    before = asked(server)
+    before = script_calls(server)
     waiters = pair(lock, timeout=20)
-    eventually(lambda: asked(server) >= before + 2)
+    eventually(lambda: script_calls(server) >= before + 2)
     grant.release()
     for waiter in waiters:
         assert waiter.result(30)
@@ -118,18 +118,18 @@ def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
     for _ in range(2 if warned else 1):
         tune(max_poll_interval=CAP if missing else 60.0)
         grant = there.lock("a", expire=30).acquire()
-        before, waiters = asked(server), pair(here.lock("a"))
+        before, waiters = script_calls(server), pair(here.lock("a"))
         if missing:
-            eventually(lambda before=before: asked(server) >= before + 4)
+            eventually(lambda before=before: script_calls(server) >= before + 4)
         else:
-            lined_up(server)
-        told(grant, waiters)
+            wait_until_registered(server)
+        release_and_collect(grant, waiters)
         tune(max_poll_interval=CAP)
         use(server, here)
     warnings = [
-        record for record in caplog.records if record.levelno == logging.WARNING and "Waiters ask" in record.msg
+        record for record in caplog.records if record.levelno == logging.WARNING and "Waiters poll" in record.msg
     ]
     assert len(warnings) == (1 if warned else 0)
     if warned:
         assert "&<KEY_PREFIX>:*" in warnings[0].getMessage()
-        assert server.command("EXISTS", LINE) == 0, "a waiter without a subscription isn't registered"
+        assert server.command("EXISTS", WAITERS) == 0, "a waiter without a subscription isn't registered"

@@ -14,7 +14,7 @@ from redis.credentials import CredentialProvider
 
 from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import asked, lined_up, listening, pair, told
+from tests.chaos.crowd import pair, release_and_collect, script_calls, wait_until_registered, wait_until_subscribed
 from tests.chaos.helpers import LEASE, Async, Sync, renewed
 from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
@@ -113,14 +113,14 @@ def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any) 
     }
     grant = locks["theirs"].lock("a", expire=60).acquire()
     waiters = pair(locks.lock("a"))
-    lined_up(server)
-    before = asked(server), vault.asked
+    wait_until_registered(server)
+    before = script_calls(server), vault.asked
     rotate(server, vault)
     kick(server)
-    eventually(lambda: asked(server) >= before[0] + 2)  # each waiter tries once when the subscriber is back
-    listening(server)
+    eventually(lambda: script_calls(server) >= before[0] + 2)  # each waiter tries once when the subscriber is back
+    wait_until_subscribed(server)
     assert vault.asked > before[1]
-    told(grant, waiters)
+    release_and_collect(grant, waiters)
 
 
 def test_changed_password_is_named_without_being_shown(server: RedisServer, open_locks: Open, face: Face) -> None:

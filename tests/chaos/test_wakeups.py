@@ -14,15 +14,15 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.jobs import agive, atake, give, lift, lifted, take
-from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, connected, in_line
+from tests.chaos.jobs import aacquire, acquire, arelease, open_gate, release, wait_for_gate
+from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, WAITERS, Worker, connected, wait_until_registered
 from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("face", [(take, give), (atake, agive)], ids=["thread", "task"])
+@pytest.mark.parametrize("face", [(acquire, release), (aacquire, arelease)], ids=["thread", "task"])
 def test_each_release_wakes_a_waiter_of_another_process(
     workers: Start, face: tuple[Callable[..., object], ...], direct: redis.Redis
 ) -> None:
@@ -38,10 +38,10 @@ def in_milliseconds(
     take_, give_ = face
     delays, switches = [], []
     for _ in range(200):
-        holder.call(take, "a")
+        holder.call(acquire, "a")
         waiting = waiter.start(take_, "a")
-        in_line(direct, 1)
-        released = holder.call(give, "a")
+        wait_until_registered(direct, 1)
+        released = holder.call(release, "a")
         delays.append(waiting.result(AT_ONCE).got - released)
         waiter.call(give_, "a")
         begin = jobs.ping()
@@ -55,14 +55,14 @@ def in_milliseconds(
 def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H10] [L29] The first registered waiter was killed: no process receives its message, so the release wakes the next."""
     dead, alive = workers("dead", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
-    dead.start(take, "a")
-    in_line(direct, 1)
-    waiting = alive.start(take, "a")
-    in_line(direct, 2)
+    dead.start(acquire, "a")
+    wait_until_registered(direct, 1)
+    waiting = alive.start(acquire, "a")
+    wait_until_registered(direct, 2)
     dead.kill()
     eventually(lambda: not connected(direct, "dead"))  # the server has noticed the end
-    assert direct.zcard(LINE) == 2
-    holder.call(give, "a")
+    assert direct.zcard(WAITERS) == 2
+    holder.call(release, "a")
     assert waiting.result(AT_ONCE)
 
 
@@ -74,15 +74,15 @@ def test_woken_waiter_that_does_not_run_costs_others_no_more_than_the_cap(
     the stopped one acquires later."""
     stopped = workers("stopped", max_poll_interval=CAP)  # it stays registered for two poll intervals
     other = workers("other", max_poll_interval=0.5)
-    first = stopped.start(take if how == "SIGSTOP" else atake, "a")
-    in_line(direct, 1)
+    first = stopped.start(acquire if how == "SIGSTOP" else aacquire, "a")
+    wait_until_registered(direct, 1)
     stopped.signal(signal.SIGSTOP) if how == "SIGSTOP" else blocked(stopped)
-    second = other.start(take, "a")
-    in_line(direct, 2)
-    released = holder.call(give, "a")
+    second = other.start(acquire, "a")
+    wait_until_registered(direct, 2)
+    released = holder.call(release, "a")
     assert second.result(PATIENCE).got - released < 0.5 + AT_ONCE
-    other.call(give, "a")
-    stopped.signal(signal.SIGCONT) if how == "SIGSTOP" else stopped.call(lift, "loop")
+    other.call(release, "a")
+    stopped.signal(signal.SIGCONT) if how == "SIGSTOP" else stopped.call(open_gate, "loop")
     assert first.result(AT_ONCE)
 
 
@@ -90,16 +90,16 @@ def test_waiters_that_give_up_are_unregistered(workers: Start, holder: Worker, d
     """[H9] [L33] So that the next release wakes a process that still waits."""
     hasty, patient = workers("hasty", max_poll_interval=CAP), workers("patient", max_poll_interval=CAP)
     given_up: list[Future[object]] = []
-    while not (place := direct.zrange(LINE, 0, -1)):
+    while not (place := direct.zrange(WAITERS, 0, -1)):
         if all(future.done() for future in given_up):  # on a slow machine they may be done already
-            given_up = [hasty.start(take, "a", timeout=1 + 0.01 * number) for number in range(3)]
-    waiting = patient.start(take, "a")
+            given_up = [hasty.start(acquire, "a", timeout=1 + 0.01 * number) for number in range(3)]
+    waiting = patient.start(acquire, "a")
     assert [future.result(PATIENCE) for future in given_up] == [None] * 3
-    eventually(lambda: direct.zcard(LINE) == 1 and direct.zrange(LINE, 0, -1) != place)
-    holder.call(give, "a")
+    eventually(lambda: direct.zcard(WAITERS) == 1 and direct.zrange(WAITERS, 0, -1) != place)
+    holder.call(release, "a")
     assert waiting.result(AT_ONCE)
-    patient.call(give, "a")
-    assert not direct.exists(LINE)
+    patient.call(release, "a")
+    assert not direct.exists(WAITERS)
 
 
 # Loops that are blocked, or end
@@ -108,7 +108,7 @@ def test_waiters_that_give_up_are_unregistered(workers: Start, holder: Worker, d
 def blocked(process: Worker, **then: object) -> None:
     """Block the loop of a process."""
     process.start(jobs.block, "loop", **then)
-    assert process.call(lifted, "loop is blocked")
+    assert process.call(wait_for_gate, "loop is blocked")
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before it hears", "when it has heard"])
@@ -117,14 +117,14 @@ def test_task_cancelled_while_woken_passes_the_wake_up_on(
 ) -> None:
     """[H9] [L29] [E21] The wake-up and the cancellation of the task arrive while the loop is blocked."""
     woken, next_one = workers("woken", max_poll_interval=CAP), workers("next", max_poll_interval=CAP)
-    cancelled = woken.start(atake, "a")
-    in_line(direct, 1)
-    waiting = next_one.start(take, "a")
-    in_line(direct, 2)
+    cancelled = woken.start(aacquire, "a")
+    wait_until_registered(direct, 1)
+    waiting = next_one.start(acquire, "a")
+    wait_until_registered(direct, 2)
     blocked(woken, cancels=woken.number(cancelled), later=later)
-    holder.call(give, "a")
-    in_line(direct, 1)
-    woken.call(lift, "loop")
+    holder.call(release, "a")
+    wait_until_registered(direct, 1)
+    woken.call(open_gate, "loop")
     with pytest.raises(CancelledError):
         cancelled.result(AT_ONCE)
     assert waiting.result(AT_ONCE)
@@ -134,31 +134,31 @@ def test_loop_that_was_closed_passes_its_wake_up_on(workers: Start, holder: Work
     """[H9] [H12] Its tasks were never cancelled, and are still registered."""
     closed, alive = workers("closed", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     closing = closed.start(jobs.abandon, "a", "loop")
-    in_line(direct, 1)
-    waiting = alive.start(take, "a")
-    in_line(direct, 2)
-    closed.call(lift, "loop")
+    wait_until_registered(direct, 1)
+    waiting = alive.start(acquire, "a")
+    wait_until_registered(direct, 2)
+    closed.call(open_gate, "loop")
     closing.result(PATIENCE)
-    holder.call(give, "a")
+    holder.call(release, "a")
     assert waiting.result(AT_ONCE)
-    alive.call(give, "a")
-    assert closed.call(take, "a")
+    alive.call(release, "a")
+    assert closed.call(acquire, "a")
 
 
 def test_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H12] The threads of the process are registered separately, and are woken although the loop is blocked, as are later
     threads. The loop's task acquires the lock when the loop runs again."""
     process = workers("process", max_poll_interval=CAP)
-    waiting = process.start(take, "a")
-    in_line(direct, 1)
-    task = process.start(atake, "a")
-    in_line(direct, 2)
+    waiting = process.start(acquire, "a")
+    wait_until_registered(direct, 1)
+    task = process.start(aacquire, "a")
+    wait_until_registered(direct, 2)
     blocked(process)
-    holder.call(give, "a")
+    holder.call(release, "a")
     assert waiting.result(AT_ONCE)
-    process.call(give, "a")
+    process.call(release, "a")
     for worker in (process, holder):
-        assert worker.call(take, "a", timeout=AT_ONCE), "it is free, and the loop was notified"
-        worker.call(give, "a")
-    process.call(lift, "loop")
+        assert worker.call(acquire, "a", timeout=AT_ONCE), "it is free, and the loop was notified"
+        worker.call(release, "a")
+    process.call(open_gate, "loop")
     assert task.result(AT_ONCE)

@@ -1,8 +1,8 @@
 """Worker processes that execute jobs with locks.
 
     worker = workers("waiter", max_poll_interval=60)            # the fixture: its connections are called so, with this Tuning
-    future = worker.start(take, "a")              # in a thread of that process; a coroutine function: a task of its loop
-    worker.call(give, "a")                        # the same, and waits for what it returns
+    future = worker.start(acquire, "a")           # in a thread of that process; a coroutine function: a task of its loop
+    worker.call(release, "a")                     # the same, and waits for what it returns
 
 The jobs are the functions in ``jobs``: their names are sent to the worker, and their results are sent back. A worker is
 forked from a server process with all modules loaded and without locks, which takes some milliseconds.
@@ -36,7 +36,7 @@ CAP = 60.0
 AT_ONCE = 15.0
 """Seconds within which a woken waiter must acquire: far more than it needs, far less than `CAP`."""
 
-LINE = "lock:{0}:w:a"
+WAITERS = "lock:{0}:w:a"
 """The store's key of the waiters of the lock "a"."""
 
 _context = multiprocessing.get_context("forkserver")
@@ -107,11 +107,11 @@ class Worker:
                 future.set_exception(ProcessLookupError(f"the worker {self.name} has ended"))
 
 
-def in_line(direct: redis.Redis, size: int) -> None:
+def wait_until_registered(direct: redis.Redis, size: int) -> None:
     """Wait until this number of queues is registered."""
     deadline = clock.now() + PATIENCE
-    while direct.zcard(LINE) != size:
-        assert clock.now() < deadline, f"in line are {direct.zrange(LINE, 0, -1)}, not {size}"
+    while direct.zcard(WAITERS) != size:
+        assert clock.now() < deadline, f"in line are {direct.zrange(WAITERS, 0, -1)}, not {size}"
         time.sleep(0.0005)
 
 
