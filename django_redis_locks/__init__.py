@@ -1,8 +1,12 @@
 """Distributed locks for Django, on Redis.
 
-``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` finds the grant of the
-call that runs. The rest are values and errors, and what ``celery_locks`` builds on: ``clock``, ``key_maker``,
-``release_leftovers``.
+``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` returns the newest grant of the
+thread or task. The rest are values, errors, and the base of ``celery_locks``: ``clock``, ``key_maker``, ``release_leftovers``.
+
+Example::
+
+    with locks.lock(f"order:{order_id}"):
+        charge(order_id)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client is told whose request isn't served for want of a lock. No answer names key or holder."""
+"""HTTP responses to requests that don't get their lock. No response contains the key or the holder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .core import events
 from .core.errors import LockBackendError, LockKeyError, LockNotAcquired
 
 DOWN_RETRY_AFTER = 5
-"""Seconds until a client may ask again while the store is down."""
+"""``Retry-After`` while the store is down, in seconds."""
 
 _TEXT, _HTML, _JSON = "text/plain", "text/html", ("application/json", "application/problem+json")
 
@@ -23,36 +23,43 @@ _REFUSED = "_redis_lock_refused"
 
 
 def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> HttpResponse:
-    """The answer that a decorated view gives by itself, for whoever catches these errors or handles conflicts.
+    """The response of a decorated view whose lock is busy, for code that catches the error or handles conflicts itself.
 
     Args:
-        request: who is answered; its ``Accept`` decides whether that is a page, problem details or a text.
-        error: what was raised, or given to the handler.
+        request: its ``Accept`` selects a page, problem details or a text.
+        error: the exception that was raised, or passed to the handler.
 
     Returns:
-        ``error.status`` (409, 429, or what the call site says) for a busy lock, 503 for a store that is down, with
-        ``Retry-After`` and ``Cache-Control: no-store``. A page is the template ``redis_locks/<status>.html``, rendered
-        when the view has returned, if there is one.
+        A response with ``error.status`` (409, 429, or the lock's ``status=``) for a busy lock, 503 for a store that is down,
+        with ``Retry-After`` and ``Cache-Control: no-store``. A page is the template ``redis_locks/<status>.html``, if there
+        is one, and is rendered when the view has returned.
+
+    Example::
+
+        try:
+            charge(order)
+        except LockNotAcquired as error:
+            return answer(request, error)
     """
     if isinstance(error, LockNotAcquired):
-        expected(request)
+        expect_refusal(request)
         return _answer(request, error.status, detail_of(error), error.retry_header)
     return _answer(request, 503, detail_of(error), DOWN_RETRY_AFTER)
 
 
-def unusable(request: HttpRequest, status: int) -> HttpResponse:
-    """The answer to a request that lacks what the key of its lock needs."""
-    return _answer(request, status, _unusable(), None)
+def unusable_request(request: HttpRequest, status: int) -> HttpResponse:
+    """The response to a request that lacks a part of the key."""
+    return _answer(request, status, _unusable_text(), None)
 
 
-def _unusable() -> str:
+def _unusable_text() -> str:
     return _("The request lacks something that it needs, or has it in a form that can't be used.")
 
 
 def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
-    """What has happened, in a sentence for people."""
+    """A sentence about the error for the user."""
     if isinstance(error, LockKeyError):
-        return _unusable()
+        return _unusable_text()
     if isinstance(error, LockBackendError):
         return _("This is not available for the moment. Try again later.")
     if error.rate_limited:
@@ -60,8 +67,8 @@ def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
     return _("This is being worked on by another request. Try again in a moment.")
 
 
-def outcome_unknown(error: LockBackendError) -> None:
-    """Tell the log and the signal what nobody else will: a store that is down is answered with 503."""
+def report_unavailable(error: LockBackendError) -> None:
+    """Emit an event for a store that is down: the 503 hides the exception."""
     about = (error.key or "", error.name or "", error.alias or "")
     events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(error)))
 
@@ -87,7 +94,7 @@ def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse | None:
-    """The project's own, if it has one. Django renders it where it may ask the database, for an async view in a thread."""
+    """The project's page, or None. Django renders it later; for an async view in a thread, where it may use the database."""
     try:
         template = get_template(f"redis_locks/{status}.html")
     except TemplateDoesNotExist:
@@ -96,18 +103,18 @@ def _page(request: HttpRequest, status: int, detail: str, retry_after: int | Non
     return TemplateResponse(request, template, context, status=status)
 
 
-# Django logs every 4xx as a WARNING of "django.request". A busy lock is normal, and has its line in our log already.
+# Django logs each 4xx as a WARNING of "django.request". A busy lock is normal, and is logged by this package already.
 
 
-def expected(request: HttpRequest, refused: bool = True) -> None:
-    """Whether a 4xx of this request is a busy lock's, so that Django needn't warn of it."""
-    setattr(getattr(request, "_request", request), _REFUSED, refused)  # Django's own, of a framework's
+def expect_refusal(request: HttpRequest, refused: bool = True) -> None:
+    """Note whether a 4xx of this request is due to a busy lock, so that Django doesn't log it."""
+    setattr(getattr(request, "_request", request), _REFUSED, refused)  # Django's request inside the framework's
     if refused:
-        _log.addFilter(_worth_a_line)  # once, whatever has been configured meanwhile
+        _log.addFilter(_is_unexpected)  # added once; repeated, since logging may be configured again
 
 
-def _worth_a_line(record: logging.LogRecord) -> bool:
-    """A filter of the log "django.request", whose records have request and status_code."""
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """A filter of the log "django.request": drops the records of refused requests."""
     return getattr(record, "status_code", 500) >= 500 or not getattr(getattr(record, "request", None), _REFUSED, False)
 
 

@@ -16,7 +16,7 @@ from .core.digests import use_secret
 
 
 def _check_caches(**options: Any) -> Sequence[checks.CheckMessage]:
-    """A project that wraps no cache imports nothing for it, but when it is checked."""
+    """The checks of the cache. Imported here, so that a project without a wrapped cache imports it only for checks."""
     from .cache.checks import check_caches  # noqa: PLC0415
 
     return check_caches(**options)

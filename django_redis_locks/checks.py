@@ -1,4 +1,4 @@
-"""System checks: ``REDIS_LOCKS`` as it stands in the settings. No check asks a server."""
+"""System checks of ``REDIS_LOCKS``. They read the settings only and connect to no server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TAG = "redis_locks"
 
 
 def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """Every problem of every alias."""
+    """All problems of all aliases."""
     table = getattr(settings, conf.SETTING, None)
     if table is None:
-        return [_implicit()]
+        return [_without_setting()]
     if not isinstance(table, Mapping):
         return [check_message(conf.Problem("E001", f"{conf.SETTING} must be a dict of aliases."))]
     found = [
@@ -36,9 +36,9 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     ]
     if DEFAULT not in table:
         found.append(check_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
-    found += [check_message(problem) for problem in _of_decorators(table)]
+    found += [check_message(problem) for problem in _decorator_problems(table)]
     if not any(message.is_serious() for message in found):
-        found += [check_message(problem) for problem in _shared(table)]
+        found += [check_message(problem) for problem in _shared_databases(table)]
     if not settings.DEBUG and not any(message.is_serious() for message in found):
         found += [
             check_message(
@@ -54,9 +54,9 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     return found
 
 
-def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """What decorated callables name, and the settings don't have; and the other way round."""
-    with suppress(Exception):  # views are decorated when they are imported; what fails there Django's own check reports
+def _decorator_problems(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
+    """Aliases and names of decorated callables that aren't in the settings, and names in the settings without a callable."""
+    with suppress(Exception):  # importing views decorates them; Django's own check reports what fails
         _ = get_resolver().url_patterns
     uses = declared()
     for using, name in uses:
@@ -89,8 +89,8 @@ def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
                 )
 
 
-def _shared(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """Aliases whose equal keys are one lock."""
+def _shared_databases(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
+    """Aliases that share a database and a prefix, so that equal keys are the same lock."""
     seen: dict[tuple[str, str], str] = {}
     for alias in table:
         client = locks[alias]
@@ -104,7 +104,7 @@ def _shared(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
 
 
 def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """What is fine in development only."""
+    """Problems that matter in production only."""
     table = getattr(settings, conf.SETTING, None)
     if not isinstance(table, Mapping):
         return []
@@ -117,22 +117,23 @@ def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.Ch
             )
         )
         for alias, entry in table.items()
-        for where in _open(f"{conf.SETTING}[{alias!r}]", entry)
+        for where in _open_entries(f"{conf.SETTING}[{alias!r}]", entry)
     ]
 
 
-def _open(where: str, entry: Any) -> Iterator[str]:
-    """The places in one alias that say "open"."""
+def _open_entries(where: str, entry: Any) -> Iterator[str]:
+    """The entries of one alias with ``ON_BACKEND_ERROR`` "open"."""
     if isinstance(entry, Mapping):
         if entry.get("ON_BACKEND_ERROR") == "open":
             yield where
         names = entry.get("LOCKS")
         if isinstance(names, Mapping):
             for name, override in names.items():
-                yield from _open(f"{where}['LOCKS'][{name!r}]", override)
+                yield from _open_entries(f"{where}['LOCKS'][{name!r}]", override)
 
 
-def _implicit() -> checks.CheckMessage:
+def _without_setting() -> checks.CheckMessage:
+    """The message for a project without ``REDIS_LOCKS``."""
     if caches.why_not_usable(DEFAULT) is None:
         return check_message(
             conf.Problem(
@@ -151,5 +152,6 @@ def _implicit() -> checks.CheckMessage:
 
 
 def check_message(problem: conf.Problem) -> checks.CheckMessage:
+    """Convert a problem to a message of Django's check framework."""
     kind = checks.Error if problem.serious else checks.Warning
     return kind(problem.message, hint=problem.hint or None, id=f"{TAG}.{problem.id}")

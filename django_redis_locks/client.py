@@ -1,4 +1,4 @@
-"""The locks of one alias: what ``locks["alias"]`` is."""
+"""``Locks``: makes the locks and records of one alias."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Until: TypeAlias = Literal["block", "transaction"]
+HoldUntil: TypeAlias = Literal["block", "transaction"]
 
 OnBackendError: TypeAlias = Literal["closed", "open"]
 
 Options: TypeAlias = (
-    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, Until | None, str | None, bool]"
+    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool]"
 )
-"""The options that a call site may give: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``,
-None where nothing; and ``auto_release``."""
+"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if not
+given; and ``auto_release``."""
 
-_SILENT: Options = (None, None, None, None, None, None, True)
+_NO_OPTIONS: Options = (None, None, None, None, None, None, True)
 
 _ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "auto_release", "name")
 
-MEMORY = 4096
-"""The number of keys, and of options, that are cached: most locks are made again and again."""
+CACHED_KEYS = 4096
+"""The number of keys, and of combinations of options, that are cached: most locks are made repeatedly."""
 
 
 class LockAddress(NamedTuple):
-    """Where locks and records are, and what they are called."""
+    """The place of a lock or record in the store, its key and its name."""
 
     lock_id: LockId
     keys: LockKeys
@@ -55,7 +55,7 @@ class LockAddress(NamedTuple):
 
 
 class LockMaker:
-    """The kinds of locks, each as a method. ``locks`` has them, and each of its aliases."""
+    """The methods that make locks and records. ``locks`` has them, and each ``locks[alias]``."""
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         raise NotImplementedError
@@ -71,7 +71,7 @@ class LockMaker:
         """A small value with a version and a lease, changed by compare-and-set. It can't share a key with a lock.
 
         Args:
-            key: what the value is about.
+            key: the key of the value.
             name: as for ``lock``.
             wait: seconds for which a request is repeated while the store refuses it.
             on_backend_error: ``"open"`` repeats it for ``BACKEND_WAIT`` seconds at most. It raises in both cases.
@@ -92,30 +92,31 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
-        hold: Until | None = None,
+        hold: HoldUntil | None = None,
         hold_using: str | None = None,
         auto_release: bool = True,
         **unknown: Never,
     ) -> Lock:
-        """A mutex. One holder at a time, on all hosts; not re-entrant.
+        """Return a mutex: one holder at a time, on all hosts; not re-entrant. Nothing is acquired yet.
 
         Args:
-            key: what is locked.
-            expire: the lease: after so many seconds without a sign of life the lock is free again. Given here it is a
-                fixed lease, unless ``renew=True``; otherwise the settings' ``EXPIRE``, renewed while the holder lives.
-            wait: seconds that ``acquire()`` and ``with`` wait; -1 for ever, 0 not at all.
-            renew: whether the lease is renewed while it is held.
+            key: the key to lock.
+            expire: the lease in seconds. Given here it is fixed, unless ``renew=True``: the lock is free after that time. By
+                default the settings' ``EXPIRE``, renewed while the holder runs.
+            wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
+            renew: whether the lease is renewed while the lock is held.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
                 that acquired it; ``"cancel"`` cancels that task.
-            on_backend_error: ``"closed"`` raises when the store is down; ``"open"`` goes on without a lock.
-            hold: ``"transaction"`` frees the lock after COMMIT or ROLLBACK of the transaction that is open where it is
-                released; ``"block"`` frees it there, whatever is open. By default there too, with a warning in the log if
-                a transaction is open.
+            on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
+            hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or ROLLBACK, and
+                ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
             hold_using: the database of that transaction; by default ``"default"``.
-            auto_release: False is for what may be done once in ``expire`` seconds: the lock stays until its lease ends, this
-                process forgets it at once, and its end is no loss. ``acquire()`` it, without a block; ``grant.release()``
-                releases it early.
+            auto_release: False keeps the lock until its lease ends, for work that may be done once in ``expire`` seconds. The
+                end of the lease is no loss. Use ``acquire()``, not a block; ``grant.release()`` releases it early.
+
+        Returns:
+            The lock. It is cheap; make one for each use.
 
         Raises:
             LockKeyError: not a str, or empty.
@@ -123,6 +124,9 @@ class LockMaker:
             TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost`` or ``hold``.
 
         Example::
+
+            with locks.lock(f"order:{order_id}", wait=5):
+                charge(order_id)
 
             if locks.lock(f"sms:{phone}", expire=60, auto_release=False).acquire(timeout=0):
                 send_sms(phone)
@@ -143,26 +147,30 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
-        hold: Until | None = None,
+        hold: HoldUntil | None = None,
         hold_using: str | None = None,
         **unknown: Never,
     ) -> Lock:
-        """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
+        """Return a re-entrant lock: as ``lock``, but its owner may acquire it again, without a request. The last release frees
+        it. It excludes ``lock`` of the same key.
+
+        Args, Raises: as for ``lock``, without ``auto_release``.
+        """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
         return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using, True), on_lost, True)
 
 
 class Locks(LockMaker):
-    """Makes the locks of one alias. The objects it makes are cheap; make one where you need it."""
+    """Makes the locks and records of one alias. They are cheap; make one for each use."""
 
     def __init__(self, settings: AliasSettings, engine: Engine) -> None:
         self.settings = settings
         self.engine = engine
         events.log_keys(settings.alias, settings.log_keys)
         self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
-        self._addresses = lru_cache(MEMORY, typed=True)(self._address)  # a lazy string equals a str
-        self._special = lru_cache(MEMORY, typed=True)(self._lock_options)
+        self._cached_address = lru_cache(CACHED_KEYS, typed=True)(self._address)  # a lazy string equals a str
+        self._cached_options = lru_cache(CACHED_KEYS, typed=True)(self._lock_options)
 
     def __repr__(self) -> str:
         return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
@@ -172,7 +180,7 @@ class Locks(LockMaker):
         self.engine.close()
 
     def overrides(self, name: str) -> Overrides:
-        """What ``LOCKS[name]`` says."""
+        """The options of ``LOCKS[name]``."""
         return self.settings.names.get(name, EMPTY_OVERRIDES)
 
     def record(
@@ -189,8 +197,8 @@ class Locks(LockMaker):
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         try:
-            address = self._addresses(key, name)
-            lock_options = self._special(address.name, *options)
+            address = self._cached_address(key, name)
+            lock_options = self._cached_options(address.name, *options)
         except TypeError:  # not hashable
             address = self._address(key, name)
             lock_options = self._lock_options(address.name, *options)
@@ -199,7 +207,7 @@ class Locks(LockMaker):
                 raise TypeError(
                     "a lock with auto_release=False ends with its lease, which is no loss: leave on_lost out"
                 )
-            lock_options = replace(lock_options, on_lost=checked_on_lost(on_lost))
+            lock_options = replace(lock_options, on_lost=validate_on_lost(on_lost))
         kind = TransactionLock if lock_options.database else Lock
         return kind(self.engine, *address, lock_options, reentrant)
 
@@ -213,10 +221,10 @@ class Locks(LockMaker):
         return LockAddress(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def listed(self, key: str) -> Lock:
-        """The lock that a listing shows with this key."""
+        """The lock that lists show with this key."""
         keys = self._spelling.at(respell(key))
         address = self._at(keys, key, None)
-        return Lock(self.engine, *address, self._lock_options(address.name, *_SILENT), False)
+        return Lock(self.engine, *address, self._lock_options(address.name, *_NO_OPTIONS), False)
 
     @property
     def listings(self) -> list[str]:
@@ -230,27 +238,27 @@ class Locks(LockMaker):
 
     def default_wait(self, name: str) -> float:
         """The seconds that a caller waits for a lock of this name; infinity for ever."""
-        return _chosen(self.overrides(name).wait, self.settings.wait)
+        return _first_given(self.overrides(name).wait, self.settings.wait)
 
     def max_hold(self, name: str) -> float:
         """The seconds after which a lock of this name isn't renewed any more."""
-        return _chosen(self.overrides(name).max_hold, self.settings.max_hold)
+        return _first_given(self.overrides(name).max_hold, self.settings.max_hold)
 
-    def _usual(self, overrides: Overrides) -> LockOptions:
+    def _default_options(self, overrides: Overrides) -> LockOptions:
         """Return the options of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
         settings = self.settings
 
-        max_hold = _chosen(overrides.max_hold, settings.max_hold)
+        max_hold = _first_given(overrides.max_hold, settings.max_hold)
         return LockOptions(
-            lease=_chosen(overrides.lease, settings.lease),
-            wait=_chosen(overrides.wait, settings.wait),
-            renew_for=max_hold if _chosen(overrides.renew, True) else 0.0,
-            fail_open=_chosen(overrides.fail_open, settings.fail_open),
+            lease=_first_given(overrides.lease, settings.lease),
+            wait=_first_given(overrides.wait, settings.wait),
+            renew_for=max_hold if _first_given(overrides.renew, True) else 0.0,
+            fail_open=_first_given(overrides.fail_open, settings.fail_open),
             index=settings.index,
-            metadata=_chosen(overrides.metadata, settings.metadata),
+            metadata=_first_given(overrides.metadata, settings.metadata),
             on_lost=None,
             after_release=open_transactions.warn_if_open,
-            backend_wait=_chosen(overrides.backend_wait, settings.backend_wait),
+            backend_wait=_first_given(overrides.backend_wait, settings.backend_wait),
         )
 
     def _lock_options(
@@ -260,13 +268,13 @@ class Locks(LockMaker):
         wait: Duration | None,
         renew: bool | None,
         on_backend_error: OnBackendError | None,
-        hold: Until | None,
+        hold: HoldUntil | None,
         hold_using: str | None,
         auto_release: bool,
     ) -> LockOptions:
         """Return the options of a lock of this name, those of its call site first."""
         overrides = self.overrides(name)
-        lock_options = self._usual(overrides)
+        lock_options = self._default_options(overrides)
         if renew is not None and type(renew) is not bool:
             raise ValueError(f"renew is True or False, not {renew!r}")
         if expire is not None:
@@ -286,24 +294,27 @@ class Locks(LockMaker):
         if wait is not None:
             lock_options = replace(lock_options, wait=durations.wait_seconds(wait))
         if on_backend_error is not None:
-            lock_options = replace(lock_options, fail_open=opens(on_backend_error))
+            lock_options = replace(lock_options, fail_open=validate_on_backend_error(on_backend_error))
         return (
-            lock_options if hold is None and hold_using is None else replace(lock_options, **_ending(hold, hold_using))
+            lock_options
+            if hold is None and hold_using is None
+            else replace(lock_options, **_release_options(hold, hold_using))
         )
 
 
-def checked_on_lost(value: OnLost) -> OnLost:
-    """
+def validate_on_lost(value: OnLost) -> OnLost:
+    """Return the value of ``on_lost``.
+
     Raises:
-        ValueError: nothing that can be done when a lock is lost.
+        ValueError: neither None nor "cancel" nor a callable.
     """
     if value is not None and value != "cancel" and not callable(value):
         raise ValueError(f'on_lost is None, "cancel" or a callable, not {value!r}')
     return value
 
 
-def opens(on_backend_error: object) -> bool:
-    """Whether a section goes on without its lock while the store is down.
+def validate_on_backend_error(on_backend_error: object) -> bool:
+    """Return whether a section continues without its lock while the store is down.
 
     Raises:
         ValueError: neither "closed" nor "open".
@@ -313,11 +324,11 @@ def opens(on_backend_error: object) -> bool:
     return on_backend_error == "open"
 
 
-def _ending(hold: object, using: object) -> dict[str, Any]:
+def _release_options(hold: object, using: object) -> dict[str, Any]:
     """Return the options that say when a lock is released.
 
     Raises:
-        ValueError: there is no such ending, or no such database.
+        ValueError: ``hold`` or the database is unknown.
     """
     if hold == "block" and using is None:
         return {"after_release": None}
@@ -330,5 +341,5 @@ def _ending(hold: object, using: object) -> dict[str, Any]:
     return {"database": using or DEFAULT_DB_ALIAS}
 
 
-def _chosen(override: T | None, usual: T) -> T:
-    return usual if override is None else override
+def _first_given(override: T | None, default: T) -> T:
+    return default if override is None else override

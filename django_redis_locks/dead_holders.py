@@ -1,7 +1,7 @@
-"""Locks and jobs whose process is gone, on this machine: freed before their lease ends.
+"""Release of locks and jobs that ended processes of this machine left, before their leases end.
 
-Nothing here is needed: what a dead process held is free when its lease ends. It is for long leases, and instead of commands
-that clear everything, which free what the living hold.
+This is optional: such a lock is free anyway once its lease has ended. It helps with long leases, and replaces scripts that
+delete all locks, also those of running processes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from .handler import DEFAULT
 REASON: Final = "its process is gone"
 
 
-def dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
-    """What processes of this machine hold that don't run any more.
+def find_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
+    """Find the locks and jobs of processes of this machine that have ended.
 
-    Processes are told by host name and number. Where containers share a host name but not their processes, one that lives
-    elsewhere looks dead: don't use it there. What ``METADATA`` doesn't store can't be found.
+    A process is identified by host name and process id. Don't use this where containers share a host name but not their
+    processes: running processes of other containers look dead. ``METADATA`` must store both.
+
+    Args:
+        using: the alias.
 
     Raises:
         LockBackendError: the store can't be reached, or refuses.
@@ -34,8 +37,8 @@ def dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
     return found
 
 
-async def adead(using: str = DEFAULT) -> list[inspection.LockInfo]:
-    """As ``dead``."""
+async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
+    """As ``find_dead``."""
     found: list[inspection.LockInfo] = []
     cursor: int | None = 0
     while cursor is not None:
@@ -47,22 +50,27 @@ async def adead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 
 def _dead_of(page: inspection.Page) -> list[inspection.LockInfo]:
     host = socket.gethostname()
-    return [info for info in page.rows if info.holder and info.holder.host == host and _gone(info.holder.pid)]
+    return [info for info in page.rows if info.holder and info.holder.host == host and _has_ended(info.holder.pid)]
 
 
 def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:
-    """Free all that ``dead`` finds, and nothing that was acquired since.
+    """Release the locks and jobs of processes of this machine that have ended. Their fences are compared: a lock that
+    another process has acquired since isn't released.
+
+    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers share
+    a host name but not their processes.
 
     Args:
-        actor: who does it, for the log and the signal.
+        using: the alias.
+        actor: the user or program that does it, for the log and the signal.
 
     Returns:
-        What was freed.
+        The locks that were released.
 
     Raises:
         LockBackendError: the store can't be reached, or refuses.
     """
-    return free(dead(using), actor)
+    return release_found(find_dead(using), actor)
 
 
 async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:
@@ -70,13 +78,13 @@ async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspec
     release = inspection.aforce_release
     return [
         info
-        for info in await adead(using)
+        for info in await afind_dead(using)
         if await release(info.key, using=info.alias, fence=info.fence, reason=REASON, actor=actor)
     ]
 
 
-def free(found: list[inspection.LockInfo], actor: str) -> list[inspection.LockInfo]:
-    """Free what was found, and nothing that was acquired since."""
+def release_found(found: list[inspection.LockInfo], actor: str) -> list[inspection.LockInfo]:
+    """Release these locks, unless they have another fence by now. Return those that were released."""
     return [
         info
         for info in found
@@ -84,13 +92,13 @@ def free(found: list[inspection.LockInfo], actor: str) -> list[inspection.LockIn
     ]
 
 
-def _gone(pid: int | None) -> bool:
+def _has_ended(pid: int | None) -> bool:
     if pid is None or pid == os.getpid():
         return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # it is somebody else's, or there can be none
+    except (OSError, OverflowError):  # another user's process, or no valid id
         return False
     return False

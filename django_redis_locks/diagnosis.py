@@ -1,5 +1,4 @@
-"""What the store of an alias says of itself, and how far its fences have got. Beside ``inspection``, which tells of
-locks."""
+"""Facts about the server of an alias, and its fence counters. ``inspection`` reads the locks."""
 
 from __future__ import annotations
 
@@ -15,19 +14,22 @@ if TYPE_CHECKING:
     from .core.server_info import Facts, FenceCounter
 
 PATIENCE: Final = 2.0
-"""Seconds that a store may take to tell of itself."""
+"""Default time limit of ``facts``, in seconds."""
 
 
 def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
-    """What the store of an alias says of itself.
+    """Read version, role, settings and limits of the server of an alias.
 
     Args:
         using: the alias.
         timeout: seconds that this may take in all.
 
+    Returns:
+        The facts. Those that the server doesn't report are None or empty.
+
     Raises:
         InvalidLockBackend: there is no such alias, or its settings are wrong.
-        LockBackendError: the store can't be reached, or doesn't let us in.
+        LockBackendError: the store can't be reached, or refuses the login.
     """
     client = locks[using]
     client.engine.may_block()
@@ -39,13 +41,13 @@ async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
     return await asyncio.to_thread(facts, using, timeout=timeout)
 
 
-def remembers_only_itself(using: str = DEFAULT) -> bool:
-    """Whether an alias keeps its locks in the memory of each process, so that nobody sees those of another one."""
+def is_per_process(using: str = DEFAULT) -> bool:
+    """Whether an alias keeps its locks in memory, so that each process has its own."""
     return isinstance(locks[using].engine.backend, MemoryBackend)
 
 
 def fences(using: str = DEFAULT) -> list[FenceCounter]:
-    """The fence counters of an alias, one for each bucket.
+    """Read the fence counters of an alias, one for each bucket.
 
     Raises:
         LockBackendError: the store can't be reached, or refuses.
@@ -59,10 +61,17 @@ async def afences(using: str = DEFAULT) -> list[FenceCounter]:
 
 
 def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
-    """Move the fence counters of an alias forward, never back, and return what they are then.
+    """Raise the fence counters of an alias, for instance after the store was restored. They never go back.
+
+    Args:
+        at_least: the smallest number that the counters have afterwards.
+        using: the alias.
+
+    Returns:
+        The counters afterwards, one for each bucket.
 
     Raises:
-        ValueError: that is no fence.
+        ValueError: ``at_least`` can't be a fence.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]

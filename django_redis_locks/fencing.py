@@ -1,9 +1,9 @@
-"""Rows that refuse a late holder: each keeps the fence of its last writer, and the database compares.
+"""Fencing of database rows: each row stores the fence of its last writer, and refuses writes with a smaller one.
 
-A process is paused, its lease ends, another one takes the lock and writes, and the first one wakes up between its last
-look at the clock and its own write. No lock can stop that write; the row can.
+A paused process may write after its lease has ended and another process has acquired the lock and written. The lock can't
+prevent that write; the comparison in the database does.
 
-Models import this module, so it is not for the time before Django's apps are ready.
+This module defines a model, so it can be imported only once Django's apps are ready.
 """
 
 from __future__ import annotations
@@ -27,32 +27,40 @@ if TYPE_CHECKING:
     from .core.hold import Hold
 
 _moment = count(1).__next__
-"""Orders what this process reads and writes."""
+"""A counter that orders the reads and writes of this process."""
 
 _written: WeakKeyDictionary[Hold, dict[tuple[str, object], int]] = WeakKeyDictionary()
-"""The moment of the last ``save`` of each row under a hold: its fence is the same for all of them."""
+"""The moment of the last ``save`` of each row under a hold. All saves under a hold have the same fence."""
 
-MOST_ROWS = 10_000
-"""Of so many rows for each hold, the latest, the moment is kept."""
+MAX_ROWS = 10_000
+"""The moments of at most this number of rows are kept for each hold, the latest ones."""
 
 
 def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
-    """``queryset.update(**values)``, but only if no later holder has written any of these rows: all of them or none.
+    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of them.
 
-    The model is any that has a field ``fence``; it gets the fence of the grant. How many rows it were, is returned.
+    Args:
+        queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
+        grant: the grant of the lock.
+        values: as for ``update()``.
+
+    Returns:
+        The number of updated rows.
 
     Raises:
-        StaleGrant: a later holder has written one of them, or there is none.
+        StaleGrant: a later holder has written one of the rows, or there are none.
         LockLost: the lock isn't held any more. Nothing was sent.
         LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
         ValueError: the update would need a second table.
     """
-    mine = _fence_of(grant)
-    due = queryset.filter(fence__lte=mine)
-    _refuse_joins(due, values)
-    with transaction.atomic(using=queryset.select_for_update().db):  # of several rows some may be written, and undone
-        written = due.update(**values, fence=mine)
-        later = queryset.filter(fence__gt=mine).select_for_update().values_list("fence", flat=True).first()
+    own_fence = _fence_of(grant)
+    writable = queryset.filter(fence__lte=own_fence)
+    _refuse_joins(writable, values)
+    with transaction.atomic(
+        using=queryset.select_for_update().db
+    ):  # to undo the update if one of several rows is refused
+        written = writable.update(**values, fence=own_fence)
+        later = queryset.filter(fence__gt=own_fence).select_for_update().values_list("fence", flat=True).first()
         if later is not None or not written:
             raise _stale(queryset.model, grant, later)
     return written
@@ -64,18 +72,18 @@ async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **valu
 
 
 class FencedModel(models.Model):
-    """A model whose rows are saved under a lock, and know who wrote them last."""
+    """A model with a ``fence``: its rows are saved under a lock, and refuse writes of earlier holders."""
 
     fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
 
     _read: tuple[int | None, int] | None = None
-    """The fence that was read or written last, None if it was deferred, and the moment. None for an instance that wasn't."""
+    """The fence that was read or written last (None if it was deferred) and the moment. None: neither read nor written."""
 
     class Meta:
         abstract = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Moments of other processes mean nothing here, so a copy counts as read before all that this one wrote."""
+        """Reset the moment, which has no meaning in another process: the copy counts as read before all writes of this one."""
         super().__setstate__(state)  # type: ignore[misc]
         if self._read is not None:
             self._read = self._read[0], 0
@@ -89,41 +97,45 @@ class FencedModel(models.Model):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> None:
-        """Save it under ``grant``, by default that of the one lock which the caller holds.
+        """Save the row under a lock.
 
-        A row that was read is written only if no holder has written it since, this one included. A new row is inserted, and
-        needs no lock.
+        An existing row is written only if no holder, this one included, has written it since it was read. A new row is
+        inserted, and needs no lock.
+
+        Args:
+            grant: the grant of the lock; by default of the only lock that the caller holds.
+            force_insert, force_update, using, update_fields: as for Django's ``save()``.
 
         Raises:
-            StaleGrant: it was written since this instance read it, or it is gone.
+            StaleGrant: the row was written since this instance read it, or is deleted.
             ValueError: it was read without its fence. Nothing was sent.
-            LockNotOwned: the caller holds no lock, or several and doesn't say which.
+            LockNotOwned: the caller holds no lock, or several and passed no grant.
             LockLost: the lock isn't held any more. Nothing was sent.
             LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
         """
         using = using or router.db_for_write(type(self), instance=self)
         unread = self._state.adding or self.pk is None
         grants = [grant] if grant is not None else _grants_of_caller()
-        mine = _fence_of(grants[0]) if len(grants) == 1 else None
+        own_fence = _fence_of(grants[0]) if len(grants) == 1 else None
         if force_insert or (unread and not force_update and update_fields is None):
             moment = _moment()
-            with self._carrying(mine or 0):
+            with self._with_fence(own_fence or 0):
                 super().save(using=using, force_insert=force_insert or True)
-            self._note(moment, grants[0].hold if mine is not None else None)
+            self._note_state(moment, grants[0].hold if own_fence is not None else None)
             return
-        if mine is None:
-            raise _unclear(type(self), grants)
+        if own_fence is None:
+            raise _no_single_grant(type(self), grants)
         read = None if unread else self._fence_read(grants[0])
         row = self._row(using)
-        due = row.filter(fence__lte=mine) if read is None else row.filter(fence__lte=mine, fence=read)
+        writable = row.filter(fence__lte=own_fence) if read is None else row.filter(fence__lte=own_fence, fence=read)
         with transaction.atomic(using=using, savepoint=False):
-            written = due.update(fence=mine)  # locks the row until COMMIT
+            written = writable.update(fence=own_fence)  # locks the row until COMMIT
             moment = _moment()  # a handler of post_save may write the row once more
             if written:
-                with self._carrying(mine):
+                with self._with_fence(own_fence):
                     super().save(using=using, force_update=force_update, update_fields=update_fields)
         if written:
-            self._note(moment, grants[0].hold)
+            self._note_state(moment, grants[0].hold)
         else:
             raise _stale(type(self), grants[0], _stored(row), read)
 
@@ -148,7 +160,7 @@ class FencedModel(models.Model):
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
         instance = super().from_db(*args, **kwargs)
-        instance._note(_moment())
+        instance._note_state(_moment())
         return instance
 
     def refresh_from_db(
@@ -158,31 +170,31 @@ class FencedModel(models.Model):
         from_queryset: models.QuerySet[Any] | None = None,
     ) -> None:
         super().refresh_from_db(using, fields, from_queryset)
-        if fields is None:  # the others are as old as before
-            self._note(_moment())
+        if fields is None:  # other fields are as old as before
+            self._note_state(_moment())
 
     def _row(self, using: str) -> models.QuerySet[Any]:
-        """In the table that has the fence, which is a parent's if the parent is a model of its own."""
-        owner, pk = self._place()
+        """The row in the table that has the fence, which may be that of a parent model."""
+        owner, pk = self._table_and_pk()
         return owner._base_manager.using(using).filter(pk=pk)  # type: ignore[no-any-return]
 
-    def _place(self) -> tuple[Any, object]:
+    def _table_and_pk(self) -> tuple[Any, object]:
         owner: Any = self._meta.get_field("fence").model
         return owner, getattr(self, owner._meta.pk.attname)
 
-    def _note(self, moment: int, hold: Hold | None = None) -> None:
-        """This instance is as the row was at this moment; if it was written, under this hold."""
+    def _note_state(self, moment: int, hold: Hold | None = None) -> None:
+        """Note that this instance equals the row at this moment. If it was written, ``hold`` is that of the lock."""
         self._read = self.__dict__.get("fence"), moment
         if hold is not None:
-            owner, pk = self._place()
+            owner, pk = self._table_and_pk()
             rows = _written.setdefault(hold, {})
             later = rows.pop((owner._meta.label, pk), 0)
             rows[owner._meta.label, pk] = max(later, moment)
-            if len(rows) > MOST_ROWS:
+            if len(rows) > MAX_ROWS:
                 del rows[next(iter(rows))]
 
     def _fence_read(self, grant: Grant) -> int | None:
-        """The fence to compare, None for an instance that wasn't read."""
+        """The fence that the row must still have. None for an instance that wasn't read."""
         if self._read is None:
             return None
         read, moment = self._read
@@ -191,14 +203,14 @@ class FencedModel(models.Model):
                 f"a {self._meta.label} that is saved is read with its fence: name it in only(), and not in defer(); "
                 "refresh_from_db() without fields reads it too"
             )
-        owner, pk = self._place()
+        owner, pk = self._table_and_pk()
         if _written.get(grant.hold, {}).get((owner._meta.label, pk), 0) > moment:
             raise _stale(type(self), grant, grant.fence, read)
         return read
 
     @contextmanager
-    def _carrying(self, fence: int) -> Iterator[None]:
-        """It has this fence now, and the one before again if it couldn't be written."""
+    def _with_fence(self, fence: int) -> Iterator[None]:
+        """Set the fence of the instance for a save. If that fails, restore the previous one."""
         before = {"fence": self.__dict__["fence"]} if "fence" in self.__dict__ else {}
         self.fence = fence
         try:
@@ -210,37 +222,42 @@ class FencedModel(models.Model):
 
 
 def _fence_of(grant: Grant) -> int:
-    """A grant that is known to be lost writes nothing, whatever the row says: a later holder may have read it already."""
+    """The fence of a grant. A grant that is known to be lost raises, even if the row would accept its fence: a later holder may
+    have read the row already."""
     grant.ensure_held()
     return cast("int", grant.fence)
 
 
 def _grants_of_caller() -> list[Grant]:
-    """One per lock: re-entries share their hold, and its fence."""
+    """The grants of the caller, one for each lock: re-entries share a hold and a fence."""
     return list({id(grant.hold): grant for grant in registry.in_context()}.values())
 
 
 def _stored(row: models.QuerySet[Any]) -> int | None:
-    """What is committed, which the snapshot of an open transaction may not show. None if the row is gone."""
+    """The committed fence, which the snapshot of an open transaction may hide. None if the row is deleted."""
     with transaction.atomic(using=row.db, savepoint=False):
         return row.select_for_update().values_list("fence", flat=True).first()
 
 
-def _refuse_joins(due: models.QuerySet[Any], values: Iterable[str]) -> None:
-    """With a second table Django selects the rows first, or in a subquery, and what another one commits between that and
-    the write isn't compared."""
-    model = due.model._meta.concrete_model
+def _refuse_joins(writable: models.QuerySet[Any], values: Iterable[str]) -> None:
+    """Raise if the update needs a second table. Django would select the rows first, or in a subquery, and a commit between
+    that and the write would go unnoticed.
+
+    Raises:
+        ValueError: it does.
+    """
+    model = writable.model._meta.concrete_model
     if (
-        any(due.model._meta.get_field(name).model is not model for name in values)
-        or due.query.count_active_tables() > 1
+        any(writable.model._meta.get_field(name).model is not model for name in values)
+        or writable.query.count_active_tables() > 1
     ):
         raise ValueError(
-            f"fenced_update needs values and conditions of one table, that of {due.model._meta.label}: filter by the "
+            f"fenced_update needs values and conditions of one table, that of {writable.model._meta.label}: filter by the "
             "primary key, or save() the instance"
         )
 
 
-def _unclear(model: type[models.Model], grants: list[Grant]) -> LockNotOwned:
+def _no_single_grant(model: type[models.Model], grants: list[Grant]) -> LockNotOwned:
     held = ", ".join(repr(grant.name) for grant in grants)
     found = f"several are held here ({held})" if grants else "none is held here"
     return LockNotOwned(
@@ -250,18 +267,18 @@ def _unclear(model: type[models.Model], grants: list[Grant]) -> LockNotOwned:
 
 
 def _stale(model: type[models.Model], grant: Grant, stored: int | None, read: int | None = None) -> StaleGrant:
-    what, mine = model._meta.label, cast("int", grant.fence)
+    what, own_fence = model._meta.label, cast("int", grant.fence)
     if stored is None:
         why = f"there is no such {what}"
-    elif stored > mine:
-        why = f"a later holder has written this {what}: its fence is {stored}, ours is {mine}"
-    elif stored == mine:
+    elif stored > own_fence:
+        why = f"a later holder has written this {what}: its fence is {stored}, ours is {own_fence}"
+    elif stored == own_fence:
         why = f"this {what} was read before it was written under the same lock: read it again"
     else:
         why = f"this {what} was read before another holder wrote it: fence {read} was read, {stored} is stored"
     return StaleGrant(
         f"lock {grant.name!r} doesn't cover this write: {why}",
-        fence=mine,
+        fence=own_fence,
         stored=stored,
         key=grant.key,
         name=grant.name,

@@ -1,7 +1,7 @@
 """``locks``: the aliases of ``REDIS_LOCKS``, one client per alias and process.
 
-Unlike Django's connection handlers it doesn't keep an object per thread or task: queues, renewal and connections belong
-to the process.
+Unlike Django's connection handlers it has one object for all threads and tasks: queues, renewal and connections belong to
+the process.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class LockHandler(LockMaker):
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._configured: Mapping[str, Any] | None = None
         self.tuning = Tuning()
-        """Of the engines to come. For tests."""
+        """The tunables of engines that are created from now on. For tests."""
 
     def __getitem__(self, alias: str) -> Locks:
-        """The locks of an alias.
+        """Return the locks of an alias.
 
         Raises:
             InvalidLockBackend: there is no such alias, or its settings are wrong.
@@ -74,15 +74,19 @@ class LockHandler(LockMaker):
         return self[DEFAULT].record(key, name=name, wait=wait, on_backend_error=on_backend_error)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
-        """Settings for a program without Django's. Where Django is configured with ``REDIS_LOCKS``, that wins."""
+        """Set the settings of a program without Django's. ``REDIS_LOCKS`` in Django's settings takes precedence.
+
+        Args:
+            configuration: as ``REDIS_LOCKS``: a dict of aliases. None removes it.
+        """
         self._configured = configuration
         self.reset()
 
     def configuration(self) -> Mapping[str, Any]:
-        """The table in force. Without one, a Redis cache called "default" lends its connection."""
+        """The aliases and their entries. Without ``REDIS_LOCKS``, the connection of the cache "default" if that is on Redis."""
         try:
             table = getattr(settings, SETTING, None)
-        except ImproperlyConfigured:  # a program without Django's settings
+        except ImproperlyConfigured:  # Django's settings aren't configured
             table = None
         if table is not None:
             if not isinstance(table, Mapping):
@@ -119,7 +123,7 @@ class LockHandler(LockMaker):
         return Locks(found, self._engine_of(found.backend, found.location, found.options))
 
     def _engine_of(self, backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
-        """The engine of a store: one for all who name it in the same words."""
+        """The engine of a store. Aliases with equal settings share it."""
         key = (backend, location, repr(sorted(options.items())))
         with self._mutex:
             engine = self._engines.get(key)

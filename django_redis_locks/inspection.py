@@ -1,7 +1,7 @@
-"""Who holds what: the locks of an alias as values. The admin, the command and metrics read nothing else.
+"""The locks of an alias as values: lists, single locks, counts, forced release. The admin and the command use only this.
 
-Locks are listed by the index of their alias, which is a hint, and then looked at. What needs to be known of all locks
-before some can be shown, such as who has held his for longest, is told of the ``MOST`` locks whose leases end first.
+A list comes from the index of the alias, which is a hint; each listed lock is then read. Searching, and sorting by most
+columns, needs all locks, and covers the ``MOST`` locks whose leases end first.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ __all__ = [
 ]
 
 Choice: TypeAlias = Literal["held", "overdue", "expired", "queued", "all"]
-"""Which locks are listed. Those that are overdue are held, too; jobs that are queued aren't."""
+"""Which locks are listed. ``"held"`` includes overdue locks, but no queued jobs."""
 
 MOST: Final = 10_000
-"""So many locks of an alias are sorted and searched at most."""
+"""At most this number of locks of an alias are searched and sorted."""
 
 LONGEST_PAGE: Final = 1000
 
@@ -61,10 +61,10 @@ class Page:
 
     Attributes:
         rows: the locks. Those that were released while the page was read are left out.
-        total: how many there are in all, in this state and with such keys.
+        total: the number of all locks in this state with matching keys.
         next: the cursor of the next page; None after the last one.
-        partial: there are more than ``MOST`` locks; the others were neither searched nor sorted.
-        indexed: False if ``INDEX`` is off for this alias, so that none of its locks is ever listed.
+        partial: True if there are more than ``MOST`` locks; the others were neither searched nor sorted.
+        indexed: False if ``INDEX`` is off for this alias, so that no locks are listed.
     """
 
     rows: list[LockInfo]
@@ -76,8 +76,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many locks of an alias are held, jobs that run among them; how many leases ended without a release within the
-    last hour; and how many jobs wait to begin."""
+    """The numbers of locks of an alias.
+
+    Attributes:
+        held: locks that are held, and jobs that run.
+        expired: leases that ended without a release within the last hour.
+        queued: jobs that wait to begin.
+    """
 
     held: int
     expired: int
@@ -93,16 +98,17 @@ def held(
     limit: int = 50,
     cursor: int = 0,
 ) -> Page:
-    """The locks of an alias.
+    """List the locks of an alias.
 
     Args:
         using: the alias.
-        match: a part of the key, in capitals or not; or all of it, with ``*`` and ``?``; or the digest of a key in the log.
+        match: a part of the key, or a pattern for all of it with ``*`` and ``?``, both without regard to case; or the digest
+            of a key in the log.
         state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
         order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with a
-            minus in front the other way round.
-        limit: so many at most, up to 1 000.
-        cursor: so many are passed over: 0, or a page's ``next``.
+            minus in front, descending.
+        limit: the largest number of locks on the page, 1 to 1 000.
+        cursor: where the page begins: 0, or ``next`` of the previous page.
 
     Raises:
         ValueError: an argument out of its range.
@@ -127,10 +133,14 @@ async def aheld(
 
 
 def find(key: str, using: str = DEFAULT) -> LockInfo:
-    """One lock, held or free, by its key.
+    """Read one lock, held or free.
+
+    Args:
+        key: the filled key.
+        using: the alias.
 
     Raises:
-        LockKeyError: no key at all.
+        LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
@@ -144,7 +154,7 @@ async def afind(key: str, using: str = DEFAULT) -> LockInfo:
 
 
 def counts(using: str = DEFAULT) -> Counts:
-    """How many locks an alias has.
+    """Count the locks of an alias.
 
     Raises:
         LockBackendError: the store can't be reached, or refuses.
@@ -162,17 +172,20 @@ async def acounts(using: str = DEFAULT) -> Counts:
 def force_release(
     key: str, *, using: str = DEFAULT, fence: int | None = None, reason: str = "", actor: str = ""
 ) -> bool:
-    """Free a lock whoever holds it. Its holder goes on until he notices.
+    """Release a lock that another holder has. Its holder continues until it notices, with its next renewal.
 
     Args:
-        fence: free only the hold with this fence, not one that came since.
-        reason, actor: why, and who did it, for the log and the signal.
+        key: the filled key.
+        using: the alias.
+        fence: release only the hold with this fence, not a later one.
+        reason: for the log and the signal.
+        actor: the user or program that does it, for the log and the signal.
 
     Returns:
-        Whether there was anything to free.
+        Whether a lock was released.
 
     Raises:
-        LockKeyError: no key at all.
+        LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
     return locks[using].listed(key).force_release(reason, fence, actor)
@@ -192,8 +205,7 @@ STATES: dict[str, tuple[str, ...]] = {
     "queued": ("queued",),
     "all": ("queued", "held", "ended"),
 }
-"""Each choice of locks, and in which parts of the index they are; in the order in which they move, so that one that does so
-while they are read isn't missed."""
+"""The parts of the index to read for each choice. A lock moves in this order, so one that moves meanwhile isn't missed."""
 
 COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,
@@ -209,7 +221,7 @@ _OF_ENTRIES: dict[str, Callable[[Entry], Any]] = {
     "lease_left": lambda entry: entry.ends,
     "key": lambda entry: readable(escaped_in(entry.lock)),
 }
-"""What the index tells."""
+"""The columns that the index has."""
 
 
 def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, cursor: int) -> Program[Page]:
@@ -236,7 +248,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
     if match:
         found = list(filter(_matching(match), found))
     by = _OF_ENTRIES.get(column)
-    if by is not None and state != "overdue":  # who is on the page is known without a look at all
+    if by is not None and state != "overdue":  # only the locks of the page need to be read
         found.sort(key=by, reverse=backwards)
         rows = yield from _looking(client, found[cursor : cursor + limit], now)
         return Page(_of_state(rows, state), len(found), _next(cursor, limit, len(found)), partial)
@@ -246,7 +258,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
 
 
 def _listings(client: Locks, part: str) -> list[tuple[str, str]]:
-    """The indexes that have a part, and what it is called there."""
+    """The indexes that contain a part, each with the name of the part there."""
     if part == "queued":
         return [(queued_index(listing), "held") for listing in client.listings]
     return [(listing, part) for listing in client.listings]
@@ -257,7 +269,7 @@ def _next(cursor: int, limit: int, total: int) -> int | None:
 
 
 def _of_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
-    """Without those that were released since the index was read."""
+    """The rows in this state, without locks that were released since the index was read."""
     held = ("held", "overdue", "foreign")
     wanted = {"held": held, "all": (*held, "expired", "queued")}
     return [row for row in rows if row.state in wanted.get(state, (state,))]
@@ -274,7 +286,7 @@ def _matching(match: str) -> Callable[[Entry], bool]:
         )
     if not any(sign in pattern for sign in "*?"):
         return lambda entry: pattern in readable(escaped_in(entry.lock)).casefold()
-    pattern = pattern.replace("[", "[[]")  # keys have brackets of their own
+    pattern = pattern.replace("[", "[[]")  # brackets in keys are no pattern
     return lambda entry: fnmatchcase(readable(escaped_in(entry.lock)).casefold(), pattern)
 
 

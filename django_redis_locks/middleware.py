@@ -1,4 +1,4 @@
-"""``LockMiddleware``: answers for what services raise in views that have no lock of their own."""
+"""``LockMiddleware``: responses for errors of locks in views that aren't decorated."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .decorators import on_conflict
 
 
 class LockMiddleware(MiddlewareMixin):
-    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, with the ``ON_CONFLICT`` handler of the
-    settings if there is one. For synchronous and asynchronous servers.
+    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, or with the ``ON_CONFLICT`` handler of the
+    settings. For synchronous and asynchronous servers.
 
     Other errors of locks are mistakes or losses, and stay 500."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """Called by Django with what a view raised."""
+        """Called by Django with the exception of a view."""
         if isinstance(exception, LockNotAcquired):
             handler = on_conflict.handler_in_settings(exception)
             if handler is not None:
                 return on_conflict.call_handler(handler, request, exception, exception.name or "")
         elif isinstance(exception, LockBackendError):
-            answers.outcome_unknown(exception)
+            answers.report_unavailable(exception)
         else:
             return None
         return answers.answer(request, exception)

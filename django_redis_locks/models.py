@@ -1,7 +1,7 @@
-"""``HeldLock``: a lock that is held, as Django's admin and permissions know it. It has no table and needs no migration.
+"""``HeldLock``: the model of held locks for Django's admin and permissions. It has no table and needs no migration.
 
-Its rows are values of ``inspection.py``; the admin makes them. Asked as a model it has none, so that ``dumpdata`` and
-others that walk through all models find nothing to do.
+The admin makes its instances from values of ``inspection.py``. Its queryset is always empty, so that ``dumpdata`` and other
+code that iterates over all models finds nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ else:
 
 
 class NoRows(Manager):
-    """There is no table to ask."""
+    """A manager without rows: there is no table."""
 
     def get_queryset(self) -> models.QuerySet[HeldLock]:
         return super().get_queryset().none()
 
 
 class HeldLock(models.Model):
-    """A row of the admin page.
+    """A lock on the admin's page.
 
     Attributes:
-        id: names the alias and the key.
-        info: the lock; None if the store couldn't be asked.
-        problem: why it couldn't.
+        id: the alias and the key.
+        info: the lock; None if the store couldn't be read.
+        problem: the error if it couldn't.
     """
 
     id: models.CharField[Any, str] = models.CharField(primary_key=True, max_length=255, editable=False)

@@ -1,6 +1,6 @@
-"""System checks that ask servers: with ``check --deploy`` only, since a settings file is right or wrong without them.
+"""System checks that connect to the servers. Only ``check --deploy`` runs them.
 
-A server that doesn't tell something, because its user may not ask, has nothing wrong in that.
+A fact that a server doesn't report, because the user has no right to it, is no problem.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from .handler import locks
 if TYPE_CHECKING:
     from .core.server_info import Facts
 
-OLDEST: Final = (6, 2)
-"""Of Redis. The oldest Valkey is 7.2."""
+OLDEST_REDIS: Final = (6, 2)
+"""The oldest version of Redis that works. The oldest Valkey is 7.2."""
 
-FAR_APART: Final = 10.0
-"""Seconds between two clocks that are no mere lack of precision."""
+CLOCK_TOLERANCE: Final = 10.0
+"""Seconds that the clocks of server and client may differ without a warning."""
 
 
 def check_servers(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """Every problem of the server of every alias whose settings are right. One that is down hides no other."""
-    return [message for alias in _usable() for message in _of(alias)]
+    """All problems of the servers of all aliases with valid settings. A server that is down is reported, too."""
+    return [message for alias in _usable() for message in _messages_of(alias)]
 
 
 def _usable() -> Iterator[str]:
+    """The aliases with valid settings."""
     try:
         table = locks.configuration()
     except conf.InvalidLockBackend:
@@ -43,7 +44,7 @@ def _usable() -> Iterator[str]:
             yield alias
 
 
-def _of(alias: str) -> Iterator[checks.CheckMessage]:
+def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     where = f"{conf.SETTING}[{alias!r}]"
     try:
         facts = diagnosis.facts(alias)
@@ -55,11 +56,11 @@ def _of(alias: str) -> Iterator[checks.CheckMessage]:
         return
     yield from _of_server(where, facts)
     yield from _of_data(where, facts)
-    yield from _shared(where, facts, alias)
+    yield from _shared_databases(where, facts, alias)
 
 
 def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
-    if _version(facts) < OLDEST:
+    if _version(facts) < OLDEST_REDIS:
         yield _warning(
             "W103",
             f"{where}: {facts.address} is {facts.server} {facts.version}.",
@@ -87,7 +88,7 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
                 [f"ACL SETUSER <user> {rights}"] * bool(rights) + [f"Rename {gone} back in redis.conf."] * bool(gone)
             ),
         )
-    if facts.ahead is not None and abs(facts.ahead) >= FAR_APART:
+    if facts.ahead is not None and abs(facts.ahead) >= CLOCK_TOLERANCE:
         yield _warning(
             "W108",
             f"{where}: the clock of {facts.address} is {abs(facts.ahead):.0f} s "
@@ -116,32 +117,34 @@ def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         yield checks.Info(f"{where}: {note}", hint=hint, id=f"{TAG}.W107")
 
 
-def _shared(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
-    """What the addresses don't show, the servers do: both say that they are the same one."""
+def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
+    """Caches on the same database, compared by the servers' own ids: addresses may differ."""
     settings = locks[alias].settings
     if not facts.database or caches.shares_database(settings.location, settings.options):  # W010
         return
     for cache, location, options in caches.redis_caches():
         try:
-            theirs = settings.backend(location, _within_reason(options)).facts(settings.key_prefix, diagnosis.PATIENCE)
+            other = settings.backend(location, _with_short_timeouts(options)).facts(
+                settings.key_prefix, diagnosis.PATIENCE
+            )
         except (LockBackendError, TypeError, ValueError):
-            continue  # that cache is down: the project's concern, not ours
-        if theirs.database == facts.database:
+            continue  # the cache is down, which isn't for this check
+        if other.database == facts.database:
             yield _warning(
                 "W109",
-                f"{where} shares its database with the cache {cache!r}: {facts.address} and {theirs.address} are one.",
+                f"{where} shares its database with the cache {cache!r}: {facts.address} and {other.address} are one.",
                 "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
             )
 
 
-def _within_reason(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A connection that is borrowed for a question waits no longer than one of ours."""
+def _with_short_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The connection options of a cache, with the time limit of this check."""
     return {**options, "socket_timeout": diagnosis.PATIENCE, "socket_connect_timeout": diagnosis.PATIENCE}
 
 
 def _version(facts: Facts) -> tuple[int, ...]:
     found = re.match(r"(\d+)\.(\d+)", facts.version)
-    return tuple(map(int, found.groups())) if found else OLDEST
+    return tuple(map(int, found.groups())) if found else OLDEST_REDIS
 
 
 def _warning(id: str, message: str, hint: str) -> checks.CheckMessage:

@@ -1,6 +1,8 @@
-"""Django signals. Each is sent with ``event``, a value of ``core.events``, after the fact and robustly: a receiver that
-fails is logged and changes nothing. Receivers are called in the thread where it happened, a task's loop included, which
-they hold up; what the renewal of leases finds out is sent by a thread of its own."""
+"""Django signals. Each is sent with ``event``, a value of ``core.events``, after the event.
+
+An exception of a receiver is logged, and has no other effect. Receivers are called in the thread of the event, also in an
+event loop, and delay it. Events that the renewal of leases finds are sent by a thread of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .core import events
 
 
 class LockSignal(Signal):
-    """Listens from its first receiver on: a lock of whose signals nobody hears doesn't pay for them."""
+    """A signal that listens for events from its first receiver on: without receivers it costs nothing."""
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
         super().connect(*args, **kwargs)
@@ -22,7 +24,7 @@ class LockSignal(Signal):
 lock_acquired = LockSignal()
 """``event``: ``Acquired(key, name, alias, fence, waited)``."""
 lock_contended = LockSignal()
-"""``event``: ``Contended(key, name, alias, waited)``: given up."""
+"""``event``: ``Contended(key, name, alias, waited)``. The wait is over without the lock."""
 lock_released = LockSignal()
 """``event``: ``Released(key, name, alias, fence, held, confirmed)``."""
 lock_lost = LockSignal()
@@ -30,7 +32,7 @@ lock_lost = LockSignal()
 lock_force_released = LockSignal()
 """``event``: ``ForceReleased(key, name, alias, reason, actor)``."""
 lock_backend_failed = LockSignal()
-"""``event``: ``BackendFailed(key, name, alias, doing, problem)``: and the section ran, or had run, all the same."""
+"""``event``: ``BackendFailed(key, name, alias, doing, problem)``. An error of the store that isn't raised to the caller."""
 
 _signals: dict[type[events.Event], Signal] = {
     events.Acquired: lock_acquired,
@@ -43,6 +45,7 @@ _signals: dict[type[events.Event], Signal] = {
 
 
 def send(event: events.Event) -> None:
+    """Send the signal of an event."""
     signal = _signals.get(type(event))
     if signal is not None and signal.receivers:
         signal.send_robust(sender=type(event), event=event)  # it logs what receivers raise

@@ -1,5 +1,5 @@
-"""What ``manage.py redis_locks`` does: one module for what belongs together, one function for each verb.
+"""The implementation of ``manage.py redis_locks``: one function for each verb.
 
-A verb is given a ``Console`` and the parsed arguments, and returns an exit code. It knows of locks what ``inspection`` and
-``diagnosis`` tell.
+A verb takes a ``Console`` and the parsed arguments, and returns an exit code. It reads locks by ``inspection`` and
+``diagnosis``.
 """

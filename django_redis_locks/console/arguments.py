@@ -1,4 +1,4 @@
-"""The arguments of ``manage.py redis_locks``, and which function does what each verb says."""
+"""The arguments of ``manage.py redis_locks``, and the function of each verb."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VERBS: dict[str, Callable[[Console, Options], int]] = {
 
 
 def add(parser: Any) -> None:
-    """Add the verbs, each with arguments of its own."""
+    """Add the verbs and their arguments to the parser."""
     parser.description = _("See who holds which locks, and free them.")
     helps = {
         "list": _("Show the locks that are held."),
@@ -57,7 +57,7 @@ def _of_aliases(verb: str) -> str:
 
 
 def _usual(parser: Any) -> None:
-    """Django's own options, which its parser takes in front of the verb only."""
+    """Add Django's options to a verb. Its own parser takes them only before the verb."""
     for option in ("--settings", "--pythonpath"):
         parser.add_argument(option, default=SUPPRESS, help=SUPPRESS)
     for option in ("--traceback", "--no-color", "--force-color"):

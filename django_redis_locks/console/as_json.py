@@ -1,4 +1,4 @@
-"""What is shown, as the values that JSON knows."""
+"""The output of the verbs as JSON values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of_lock(info: LockInfo) -> Document:
 
 
 def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
-    """The locks of several aliases, and what is to be known of each alias."""
+    """The locks of several aliases, and facts or the error of each alias."""
     return {
         "locks": [of_lock(row) for page in pages.values() for row in page.rows],
         "aliases": {
@@ -49,7 +49,7 @@ def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
 
 
 def of_facts(facts: Facts) -> Document:
-    """What a store says of itself."""
+    """The facts of a server."""
     return asdict(facts) | {"denied": list(facts.denied)}
 
 

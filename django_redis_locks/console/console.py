@@ -1,4 +1,4 @@
-"""Where a verb writes and whom it asks, and how the aliases that are down are told."""
+"""``Console``: output, questions, exit codes and errors of aliases, for all verbs."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ T = TypeVar("T")
 
 OK: Final = 0
 NO: Final = 1
-"""The answer is no: nothing was found, nobody holds it, it wasn't released."""
+"""Exit code: nothing was found, held or released."""
 WRONG: Final = 2
-"""The command can't be understood, or may not be carried out so."""
+"""Exit code: the arguments are wrong, or the command needs a confirmation."""
 DOWN: Final = 3
-"""A store can't be reached, or refuses."""
+"""Exit code: a store can't be reached, or refuses."""
 
 Options = Mapping[str, Any]
 
 
 class UsageError(Exception):
-    """The command may not be carried out so; its text says what to do."""
+    """The command can't be carried out with these arguments. The text says what to do."""
 
 
 @dataclass(slots=True)
 class Console:
-    """``out`` is for answers, ``err`` for all else. With ``json`` the answers are documents."""
+    """Output of a verb: ``out`` gets the result, ``err`` everything else. With ``json`` the result is a JSON document."""
 
     out: Any
     err: Any
     json: bool = False
     down: dict[str, str] = field(default_factory=dict)
-    """By alias: what is wrong with it."""
+    """The errors of aliases that are down, by alias."""
 
     def say(self, *lines: str) -> None:
-        """Lines of an answer; where that is a document they go beside it."""
+        """Write lines of the result. With ``json`` they go to ``err``, beside the document."""
         for line in lines:
             _write(self.err if self.json else self.out, line)
 
     def note(self, line: str) -> None:
-        """What isn't the answer."""
+        """Write a line that isn't part of the result."""
         _write(self.err, line)
 
     def document(self, value: Any, *, indent: int | None = 2) -> None:
-        """The answer as one document, in ASCII: exact, and distinct."""
+        """Write the result as one JSON document, in ASCII."""
         self.out.write(json.dumps(value, indent=indent))
 
-    def asked(self, question: str) -> bool:
-        """Whether somebody said yes. Nobody there is a no."""
+    def confirmed(self, question: str) -> bool:
+        """Ask a question and return whether the answer is yes. The end of the input is a no."""
         self.err.write(_printable(question, self.err), ending="")
         self.err.flush()
         return sys.stdin.readline().strip().casefold() in {"y", "yes", _("yes").casefold()}
 
-    def each(self, aliases: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
-        """What each alias says. Those that are down are noted, and hide no other."""
+    def ask_each(self, aliases: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
+        """Call a function for each alias. The errors of aliases that are down are kept in ``down``; the others still count."""
         found: dict[str, T] = {}
         self.down = {}
         for alias in aliases:
@@ -79,12 +79,12 @@ class Console:
         return found
 
     def code(self, found: object) -> int:
-        """The exit code: whether any alias is down, and if not, whether anything was found."""
+        """The exit code: ``DOWN`` if any alias is down, else ``OK`` if anything was found, else ``NO``."""
         return DOWN if self.down else OK if found else NO
 
 
 def aliases_of(options: Options) -> list[str]:
-    """The alias that is named, or all of them.
+    """The alias of the options, or all aliases.
 
     Raises:
         UsageError: there is no such alias, or none at all.
@@ -104,13 +104,13 @@ def aliases_of(options: Options) -> list[str]:
 
 
 def alias_of(options: Options) -> str:
-    """The alias that is named, or the default one."""
+    """The alias of the options, or the default one."""
     (alias,) = aliases_of({"alias": options["alias"] or "default"})
     return alias
 
 
 def actor() -> str:
-    """Who gives this command."""
+    """The user and host that run this command."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user without a name
@@ -119,7 +119,7 @@ def actor() -> str:
 
 
 def has_terminal() -> bool:
-    """Whether there is somebody who can be asked."""
+    """Whether questions can be asked: the input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -128,11 +128,11 @@ def _write(out: Any, line: str) -> None:
 
 
 def _printable(text: str, out: Any) -> str:
-    """With escapes for what the terminal's encoding doesn't have."""
+    """Escape the characters that the output's encoding doesn't have."""
     encoding = getattr(out, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def told(problems: Mapping[str, str]) -> str:
-    """The aliases that are down, in one text."""
+def errors_text(problems: Mapping[str, str]) -> str:
+    """The errors of the aliases that are down, one line each."""
     return "\n".join(f"{distinct(alias)}: {distinct(problem)}" for alias, problem in problems.items())

@@ -1,4 +1,4 @@
-"""``fence``: how far the fences have got, and moving them forward after a store was moved or restored."""
+"""``fence``: shows the fence counters, and raises them after a store was moved or restored."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from django.utils.translation import gettext as _
 from .. import diagnosis
 from ..core.server_info import FenceCounter
 from ..core.text import distinct
-from . import as_json as documents
+from . import as_json
 from .console import NO, Console, Options, UsageError, alias_of, aliases_of, has_terminal
 from .text import span, table
 
-FAR: Final = 86_400_000_000
-"""A day in microseconds. A fence that is further ahead of the clock than that is more often a typing error."""
+MAX_UNCONFIRMED: Final = 86_400_000_000
+"""A day in microseconds. A fence further ahead of the clock is probably a typing error, and needs a confirmation."""
 
 
 def fence(console: Console, options: Options) -> int:
-    """The fence counters, once they are ``at_least`` as far as is wanted."""
+    """Raise the fence counters to ``at_least``, if given, and show them."""
     least = options["at_least"]
     if least is not None:
         return _raise(console, options, least)
-    found = console.each(aliases_of(options), diagnosis.fences)
+    found = console.ask_each(aliases_of(options), diagnosis.fences)
     _show(console, found)
     return console.code(found)
 
@@ -31,14 +31,14 @@ def _raise(console: Console, options: Options, least: int) -> int:
     alias = alias_of(options)
     before = diagnosis.fences(alias)
     ahead = least - max(counter.clock for counter in before)
-    if ahead > FAR and not options["yes"]:
+    if ahead > MAX_UNCONFIRMED and not options["yes"]:
         console.note(
             _("That is %s ahead of the server's clock. It can't be taken back: until then each fence is one more only.")
             % span(ahead / 1_000_000)
         )
         if console.json or not has_terminal():
             raise UsageError(_("Nobody can be asked here: say --yes to do it all the same. Nothing was changed."))
-        if not console.asked(_("Move it so far? [y/N] ")):
+        if not console.confirmed(_("Move it so far? [y/N] ")):
             console.note(_("Nothing was changed."))
             return NO
     _show(console, {alias: diagnosis.raise_fences(least, alias)})
@@ -47,8 +47,8 @@ def _raise(console: Console, options: Options, least: int) -> int:
 
 def _show(console: Console, found: dict[str, list[FenceCounter]]) -> None:
     if console.json:
-        answers = {alias: [documents.of_counter(counter) for counter in each] for alias, each in found.items()}
-        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+        answers = {alias: [as_json.of_counter(counter) for counter in each] for alias, each in found.items()}
+        console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     elif found:
         heads = [_("ALIAS"), _("BUCKET"), _("LAST FENCE"), _("SERVER'S CLOCK"), _("NEXT FENCE")]
         lines = [_line(alias, counter) for alias, each in found.items() for counter in each]

@@ -1,4 +1,4 @@
-"""``list``, ``watch`` and ``show``: the locks as they are."""
+"""``list``, ``watch`` and ``show``: show locks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from django.utils.translation import ngettext
 
 from .. import diagnosis, inspection
 from ..core.text import distinct
-from . import as_json as documents
-from .console import NO, OK, Console, Options, alias_of, aliases_of, told
+from . import as_json
+from .console import NO, OK, Console, Options, alias_of, aliases_of, errors_text
 from .text import cut, pairs, span, states, table
 
 if TYPE_CHECKING:
@@ -25,29 +25,29 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def list_(console: Console, options: Options) -> int:
-    """The locks of one alias, or of all."""
+    """Show the locks of one alias, or of all."""
     pages = _read(console, options)
     if console.json:
-        console.document(documents.of_pages(pages, console.down))
+        console.document(as_json.of_pages(pages, console.down))
     else:
         console.say(*_lines(pages))
     for alias, page in pages.items():
         if not page.indexed:
             console.note(_("%s keeps no index (INDEX is False): its locks aren't listed.") % distinct(alias))
-        if diagnosis.remembers_only_itself(alias):
+        if diagnosis.is_per_process(alias):
             console.note(_("%s keeps its locks in the memory of each process: these are this one's.") % distinct(alias))
     return console.code(any(page.rows for page in pages.values()))
 
 
 def watch(console: Console, options: Options) -> int:
-    """The same, again and again until Ctrl-C. With ``json`` a document on each line."""
-    aliases_of(options)  # a wrong one is told at once
+    """Show the locks repeatedly until Ctrl-C. With ``json``, one document per line."""
+    aliases_of(options)  # raises at once for an unknown alias
     pause = threading.Event()
     try:
         while True:
             pages = _read(console, options)
             if console.json:
-                console.document(documents.of_pages(pages, console.down), indent=None)
+                console.document(as_json.of_pages(pages, console.down), indent=None)
             else:
                 console.say(_frame(console, pages))
             console.out.flush()
@@ -57,17 +57,17 @@ def watch(console: Console, options: Options) -> int:
 
 
 def show(console: Console, options: Options) -> int:
-    """One lock, held or free."""
+    """Show one lock, held or free."""
     info = inspection.find(options["key"], alias_of(options))
     if console.json:
-        console.document(documents.of_lock(info))
+        console.document(as_json.of_lock(info))
     else:
         console.say(*described(info))
     return NO if info.state == "free" else OK
 
 
 def described(info: LockInfo) -> Iterator[str]:
-    """A lock, one line for each thing that is known of it."""
+    """The lines that describe a lock, one for each known property."""
     yield distinct(info.key)
     about = [
         (_("alias"), distinct(info.alias)),
@@ -94,11 +94,11 @@ def described(info: LockInfo) -> Iterator[str]:
 
 
 def _read(console: Console, options: Options) -> dict[str, Page]:
-    return console.each(aliases_of(options), lambda alias: _all_of(alias, options))
+    return console.ask_each(aliases_of(options), lambda alias: _all_of(alias, options))
 
 
 def _all_of(alias: str, options: Options) -> Page:
-    """As many locks as are wanted, however many pages that takes."""
+    """Read ``limit`` locks, from as many pages as needed."""
     left = options["limit"]
     chosen: dict[str, Any] = {name: options[name] for name in ("match", "state", "order")}
     page = inspection.held(alias, **chosen, limit=min(left, inspection.LONGEST_PAGE))
@@ -154,8 +154,8 @@ def _span(seconds: float | None) -> str:
 
 
 def _frame(console: Console, pages: Mapping[str, Page]) -> str:
-    """What is shown at a time: on a terminal one screen, else a paragraph."""
-    lines = [*_lines(pages), *told(console.down).splitlines()]
+    """The output of one refresh: a screen on a terminal, else a paragraph."""
+    lines = [*_lines(pages), *errors_text(console.down).splitlines()]
     if not console.out.isatty():
         return "\n".join([*lines, "", ""])
     columns, rows = shutil.get_terminal_size()

@@ -1,4 +1,4 @@
-"""``release``: free a lock whoever holds it, once somebody has seen who that is."""
+"""``release`` and ``release-dead``: release locks of other holders, after a confirmation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
-from .. import dead_holders as dead
-from .. import inspection
+from .. import dead_holders, inspection
 from ..core.tuning import RESERVED_FENCES
-from . import as_json as documents
+from . import as_json
 from .console import NO, OK, Console, Options, UsageError, actor, alias_of, has_terminal
 from .listing import described
 
@@ -18,42 +17,42 @@ if TYPE_CHECKING:
 
 
 def release(console: Console, options: Options) -> int:
-    """Free the hold that was shown, or the one with ``fence``, and no other that came since."""
+    """Release the hold that was shown, or the one with ``fence``, but no later one."""
     if not options["yes"] and (console.json or not has_terminal()):
         raise UsageError(_("Nobody can be asked here: say --yes to release it all the same. Nothing was released."))
     alias, key = alias_of(options), options["key"]
     info = inspection.find(key, alias)
     refusal = _refusal(info, options["fence"])
     if refusal:
-        return _end(console, info, refusal, released=False)
+        return _finish(console, info, refusal, released=False)
     console.say(*described(info), "")
     console.say(_warning(info))
-    if not options["yes"] and not console.asked(_("Release it? [y/N] ")):
-        return _end(console, info, _("Nothing was released."), released=False)
+    if not options["yes"] and not console.confirmed(_("Release it? [y/N] ")):
+        return _finish(console, info, _("Nothing was released."), released=False)
     fence = info.fence if options["fence"] is None else options["fence"]
     if inspection.force_release(key, using=alias, fence=fence, reason=options["reason"], actor=actor()):
-        return _end(console, info, _("It was released."), released=True)
-    return _end(console, info, _changed(inspection.find(key, alias)), released=False)
+        return _finish(console, info, _("It was released."), released=True)
+    return _finish(console, info, _changed(inspection.find(key, alias)), released=False)
 
 
 def release_dead(console: Console, options: Options) -> int:
-    """Free what processes of this machine hold that don't run any more."""
+    """Release the locks of processes of this machine that have ended."""
     if not options["yes"] and (console.json or not has_terminal()):
         raise UsageError(_("Nobody can be asked here: say --yes to release it all the same. Nothing was released."))
-    found = dead.dead(alias_of(options))
+    found = dead_holders.find_dead(alias_of(options))
     for info in found:
         console.say(*described(info), "")
-    asked = found and (options["yes"] or console.asked(_("Release them? [y/N] ")))
-    freed = dead.free(found, actor()) if asked else []
+    confirmed = found and (options["yes"] or console.confirmed(_("Release them? [y/N] ")))
+    freed = dead_holders.release_found(found, actor()) if confirmed else []
     if console.json:
-        console.document({"released": [documents.of_lock(info) for info in freed]})
+        console.document({"released": [as_json.of_lock(info) for info in freed]})
     else:
         console.say(_("%(number)d of %(found)d were released.") % {"number": len(freed), "found": len(found)})
     return OK if freed else NO
 
 
 def _refusal(info: LockInfo, fence: int | None) -> str:
-    """Why there is nothing to release; "" if there is."""
+    """Why the lock can't be released; "" if it can."""
     if info.state == "free":
         return _("Nobody holds it. Nothing was released.")
     if info.state == "done":
@@ -86,9 +85,9 @@ def _changed(now: LockInfo) -> str:
     return _("It is another hold by now. Nothing was released.")
 
 
-def _end(console: Console, info: LockInfo, text: str, *, released: bool) -> int:
+def _finish(console: Console, info: LockInfo, text: str, *, released: bool) -> int:
     if console.json:
-        console.document({"released": released, "lock": documents.of_lock(info), "message": text})
+        console.document({"released": released, "lock": as_json.of_lock(info), "message": text})
     else:
         console.say(text)
     return OK if released else NO

@@ -1,4 +1,4 @@
-"""``ping`` and ``stats``: the stores, and how many locks they hold."""
+"""``ping`` and ``stats``: show the servers, and the numbers of locks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from .. import diagnosis, inspection
 from ..core.server_info import MEMORY
 from ..core.text import distinct
-from . import as_json as documents
+from . import as_json
 from .console import Console, Options, aliases_of
 from .text import bytes_of, pairs, span, table
 
@@ -24,15 +24,15 @@ class _Stats(NamedTuple):
 
 
 def ping(console: Console, options: Options) -> int:
-    """Whether each store answers, and how soon."""
-    found = console.each(aliases_of(options), diagnosis.facts)
+    """Show whether each server answers, and how fast."""
+    found = console.ask_each(aliases_of(options), diagnosis.facts)
     if console.json:
         shown = ("server", "version", "address", "round_trip", "role")
         answers = {
-            alias: {name: value for name, value in documents.of_facts(facts).items() if name in shown}
+            alias: {name: value for name, value in as_json.of_facts(facts).items() if name in shown}
             for alias, facts in found.items()
         }
-        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+        console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     elif found:
         heads = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
         console.say(*table([heads, *(_answer(alias, facts) for alias, facts in found.items())]))
@@ -40,19 +40,21 @@ def ping(console: Console, options: Options) -> int:
 
 
 def stats(console: Console, options: Options) -> int:
-    """How many locks each alias has, and what its server says that matters to them."""
-    found = console.each(aliases_of(options), lambda alias: _Stats(inspection.counts(alias), diagnosis.facts(alias)))
+    """Show the number of locks of each alias, and the facts about its server that matter to locks."""
+    found = console.ask_each(
+        aliases_of(options), lambda alias: _Stats(inspection.counts(alias), diagnosis.facts(alias))
+    )
     if console.json:
         answers = {
             alias: {
                 "held": some.counts.held,
                 "expired": some.counts.expired,
                 "queued": some.counts.queued,
-                "server": documents.of_facts(some.facts),
+                "server": as_json.of_facts(some.facts),
             }
             for alias, some in found.items()
         }
-        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+        console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     else:
         for alias, some in found.items():
             console.say(distinct(alias), *pairs(_about(some)), "")

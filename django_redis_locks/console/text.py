@@ -1,4 +1,4 @@
-"""Text for a terminal: what strangers wrote without its tricks, tables, lengths of time, numbers of bytes."""
+"""Text for a terminal: widths, tables, durations, sizes, states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ELLIPSIS = "…"
 
 
 def width(text: str) -> int:
-    """The columns that text takes: two for a wide character, none for one that is put on the one before."""
+    """The columns that a text takes: two for a wide character, none for a combining one."""
     return sum(map(_width, text))
 
 
@@ -22,7 +22,7 @@ def _width(char: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Text that takes so many columns at most."""
+    """The text, shortened to this number of columns."""
     if width(text) <= columns:
         return text
     taken = 0
@@ -34,7 +34,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with their cells below each other."""
+    """The lines of a table with aligned columns."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True))
@@ -42,12 +42,12 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def pairs(about: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Lines of a name and a value, indented."""
+    """Indented lines, each with a name and a value."""
     return table([["", *line] for line in about])
 
 
 def span(seconds: float) -> str:
-    """A length of time, in the units that matter: 0.3 s, 12 s, 3 m 05 s, 2 h 03 m, 4 d 2 h."""
+    """A duration in its largest units: 0.3 s, 12 s, 3 m 05 s, 2 h 03 m, 4 d 2 h."""
     if seconds <= -0.05:
         return f"-{span(-seconds)}"
     seconds = abs(seconds)
@@ -66,7 +66,7 @@ def span(seconds: float) -> str:
 
 
 def bytes_of(number: int) -> str:
-    """A number of bytes, for people."""
+    """A number of bytes with a unit: 512 B, 1.5 MiB."""
     size = float(number)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -76,7 +76,7 @@ def bytes_of(number: int) -> str:
 
 
 def states() -> dict[str, str]:
-    """The states of a lock, in words."""
+    """The translated name of each state."""
     return {
         "held": _("held"),
         "overdue": _("overdue"),

@@ -1,4 +1,4 @@
-"""Django REST framework: busy locks as answers of the framework's own."""
+"""Django REST framework: responses of the framework for busy locks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["Locked", "LocksUnavailable", "exception_handler"]
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
-    """The framework's own handler, which knows ``LockNotAcquired`` and ``LockBackendError`` too: for services that raise
-    them. Set it as ``EXCEPTION_HANDLER`` in ``REST_FRAMEWORK``, or call it from the one that you have. Where the settings have
-    an ``ON_CONFLICT`` handler, that answers.
+    """The framework's exception handler, extended by ``LockNotAcquired`` and ``LockBackendError``.
+
+    Set it as ``EXCEPTION_HANDLER`` in ``REST_FRAMEWORK``, or call it from the project's own. An ``ON_CONFLICT`` handler in the
+    settings takes precedence for ``LockNotAcquired``.
 
     Args:
-        exc: what a view raised.
-        context: what the framework says of it: view, request, arguments.
+        exc: the exception of a view.
+        context: the framework's description: view, request, arguments.
 
     Returns:
-        The response, or None for an exception that it doesn't know.
+        The response, or None for other exceptions.
     """
     request: Any = context.get("request")
     if isinstance(exc, LockNotAcquired):
@@ -34,9 +35,9 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
             return on_conflict.call_handler(handler, request._request, exc, exc.name or "")
         exc = exc if isinstance(exc, Locked) else answered_error(exc)
         if request is not None:
-            answers.expected(request._request)
+            answers.expect_refusal(request._request)
     elif isinstance(exc, LockBackendError) and not isinstance(exc, LocksUnavailable):
-        answers.outcome_unknown(exc)
+        answers.report_unavailable(exc)
         exc = answered_error(exc)
     response = views.exception_handler(exc, context)
     if response is not None and isinstance(exc, Locked | LocksUnavailable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..client import checked_on_lost, opens
+from ..client import validate_on_backend_error, validate_on_lost
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil
 from ..core import durations, key_templates
@@ -59,8 +59,8 @@ class DecoratorArguments:
         if not using or type(using) is not str:
             raise ValueError(f"using is an alias of REDIS_LOCKS, not {using!r}")
         if on_backend_error is not None:
-            opens(on_backend_error)
-        self.on_lost = checked_on_lost(on_lost)
+            validate_on_backend_error(on_backend_error)
+        self.on_lost = validate_on_lost(on_lost)
         self.key = key
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)

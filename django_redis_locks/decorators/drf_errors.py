@@ -73,5 +73,5 @@ def answered_error_in_view(
         headers = getattr((drf_request.parser_context or {}).get("view"), "headers", None)
         if isinstance(headers, dict):
             headers["Cache-Control"] = "no-store"  # the view puts them on its response
-        answers.expected(view_request)
+        answers.expect_refusal(view_request)
     return answered_error(failure)

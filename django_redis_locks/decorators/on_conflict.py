@@ -82,7 +82,7 @@ def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpRespon
         from . import drf_errors  # noqa: PLC0415 - only such a request needs Django REST framework
 
         raise drf_errors.UnusableRequest(error, status) from error
-    return answers.unusable(refused.request, status)
+    return answers.unusable_request(refused.request, status)
 
 
 def call_handler(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:
@@ -122,7 +122,7 @@ def _respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) 
         if how == "raise":
             raise failure
     elif refused.request is not None:
-        answers.outcome_unknown(failure)
+        answers.report_unavailable(failure)
     if refused.drf_request is not None:
         from . import drf_errors  # noqa: PLC0415 - only such a request needs Django REST framework
 
@@ -162,5 +162,5 @@ def _checked_response(response: Any, request: HttpRequest | None) -> HttpRespons
             "to have the exception raised, raise it, and for our own answer call django_redis_locks.answers.answer"
         )
     if request is not None:
-        answers.expected(request)
+        answers.expect_refusal(request)
     return response

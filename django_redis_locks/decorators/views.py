@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.views import View
 
-from ..answers import expected
+from ..answers import expect_refusal
 from . import callables
 
 DECORATED = "_redis_lock_view"
@@ -80,4 +80,4 @@ def claim_request(request: HttpRequest, body: Any) -> None:
 
 def view_begins(request: HttpRequest) -> None:
     """The view has its lock and begins: a 4xx is its own response, and Django logs it."""
-    expected(request, False)
+    expect_refusal(request, False)

@@ -1,4 +1,4 @@
-"""Who holds what, as assertions. They work in tests and in coroutines alike."""
+"""Assertions about held locks, for synchronous and asynchronous tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .. import inspection
 from ..core.registry import registry
 from ..handler import DEFAULT, locks
-from .other_thread import asked
+from .other_thread import off_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,48 +15,56 @@ if TYPE_CHECKING:
     from ..core.grant import Grant
 
 FLUSH: Final = 2.0
-"""Seconds that releases which are still on their way are waited for."""
+"""Seconds to wait for releases that go on in the background."""
 
 
 def assert_locked(key: str, using: str = DEFAULT) -> None:
-    """Somebody holds this lock.
+    """Assert that a lock is held, by any process.
+
+    Args:
+        key: the filled key.
+        using: the alias.
 
     Raises:
-        AssertionError: nobody does.
+        AssertionError: it is free.
     """
-    info = asked(lambda: inspection.find(key, using))
+    info = off_loop(lambda: inspection.find(key, using))
     if info.state not in {"held", "overdue"}:
-        held = asked(lambda: inspection.held(using, limit=10)).rows
+        held = off_loop(lambda: inspection.held(using, limit=10)).rows
         others = ", ".join(repr(row.key) for row in held) or "nothing"
         raise AssertionError(f"Nobody holds {key!r} of the alias {using!r}; held is {others}.")
 
 
 def assert_not_locked(key: str, using: str = DEFAULT) -> None:
-    """Nobody holds this lock.
+    """Assert that a lock is free.
+
+    Args:
+        key: the filled key.
+        using: the alias.
 
     Raises:
-        AssertionError: somebody does.
+        AssertionError: it is held.
     """
-    info = asked(lambda: inspection.find(key, using))
+    info = off_loop(lambda: inspection.find(key, using))
     if info.state in {"held", "overdue"}:
         raise AssertionError(f"{info.holder} holds {key!r} of the alias {using!r}, since {info.held_for:.1f} s.")
 
 
 def assert_no_locks_held() -> None:
-    """Nobody in this process holds a lock: none was forgotten, in whatever thread or task. What a rolled back transaction,
-    or a block that was interrupted, frees in the background is waited for.
+    """Assert that this process holds no lock, in any thread or task. Releases in the background, after a rollback or an
+    interrupted block, are waited for.
 
     Raises:
-        AssertionError: somebody does.
+        AssertionError: it holds one.
     """
     assert_none(held_here())
 
 
 def assert_none(grants: Iterable[Grant]) -> None:
-    """There are no such grants.
+    """Assert that there are no grants.
 
     Raises:
-        AssertionError: there are.
+        AssertionError: there are some; the message has their keys.
     """
     left = sorted({f"{grant.key!r} of the alias {grant.alias!r}" for grant in grants})
     if left:
@@ -64,7 +72,7 @@ def assert_none(grants: Iterable[Grant]) -> None:
 
 
 def settle() -> None:
-    """Wait until the threads of all aliases have done what they were given so far."""
+    """Wait until the background threads of all aliases have done their current work."""
     for alias in locks:
         locks[alias].engine.settle(FLUSH)
 

@@ -1,4 +1,4 @@
-"""What happened to locks meanwhile."""
+"""``capture_locks``: collects the events of locks in a block."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from .. import signals
 from ..core import events
 from .asserting import settle
-from .other_thread import staged
+from .other_thread import by_test_helper
 
 
 class Captured(list[events.Event]):
-    """The events, in their order, and the keys of the locks that they happened to."""
+    """The events, in their order. The properties are the keys of one kind of event."""
 
     @property
     def acquired(self) -> list[str]:
@@ -22,22 +22,22 @@ class Captured(list[events.Event]):
 
     @property
     def contended(self) -> list[str]:
-        """Of those that were busy until the wait was over."""
+        """The keys of locks that were busy until the wait was over."""
         return self.keys(events.Contended)
 
     @property
     def released(self) -> list[str]:
-        """Of those that were released."""
+        """The keys of locks that were released."""
         return self.keys(events.Released)
 
     @property
     def lost(self) -> list[str]:
-        """Of those that were lost while they were held."""
+        """The keys of locks that were lost while they were held."""
         return self.keys(events.Lost)
 
     @property
     def force_released(self) -> list[str]:
-        """Of those that were freed by force."""
+        """The keys of locks that were released by force."""
         return self.keys(events.ForceReleased)
 
     def keys(self, kind: type[events.Event]) -> list[str]:
@@ -47,12 +47,21 @@ class Captured(list[events.Event]):
 
 @contextmanager
 def capture_locks(using: str | None = None) -> Iterator[Captured]:
-    """What happens to locks until the block ends, in any thread of this process; of one alias only, if ``using`` names it.
-    What ``hold_lock`` does isn't told."""
+    """Collect the events of locks in all threads of this process until the block ends, except those of ``hold_lock``.
+
+    Args:
+        using: only events of this alias.
+
+    Example::
+
+        with capture_locks() as events:
+            client.post("/orders/1/")
+        assert events.acquired == ["order:1"]
+    """
     found = Captured()
 
     def receive(event: events.Event, **_: Any) -> None:
-        if not staged.get() and using in {None, event.alias}:
+        if not by_test_helper.get() and using in {None, event.alias}:
             found.append(event)
 
     each = [signal for signal in vars(signals).values() if isinstance(signal, signals.LockSignal)]

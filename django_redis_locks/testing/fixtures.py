@@ -17,30 +17,30 @@ from .overriding import override_locks
 
 @pytest.fixture
 def memory_locks() -> Iterator[None]:
-    """All aliases have their locks in memory, and none is held at first."""
+    """Keep the locks of all aliases in memory. None is held at first."""
     with override_locks():
         yield
 
 
 @pytest.fixture
 def manual_clock(memory_locks: None) -> Iterator[ManualClock]:
-    """All aliases have their locks in memory, and time is the test's to move."""
+    """Keep the locks of all aliases in memory, and let the test move their time."""
     with ManualClock() as clock:
         yield clock
 
 
 @pytest.fixture
 def captured_locks() -> Iterator[Captured]:
-    """What happens to locks during the test."""
+    """Collect the events of locks during the test."""
     with capture_locks() as found:
         yield found
 
 
 @pytest.fixture
 def no_locks_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test fails if it leaves a lock held. It is released then, so that the next one doesn't fail of it."""
+    """Fail the test if it leaves a lock held. The lock is released then, for the next test."""
     if "memory_locks" in request.fixturenames:
-        request.getfixturevalue("memory_locks")  # which forgets what is held, so it has to end after this one
+        request.getfixturevalue("memory_locks")  # it forgets held locks, so it has to end after this one
     before = {id(grant) for grant in held_here()}
     yield
     left = [grant for grant in held_here() if id(grant) not in before]

@@ -1,4 +1,4 @@
-"""Somebody else holds a lock, so that the code under test meets contention."""
+"""``hold_lock``: holds a lock as another owner, so that the code under test finds it busy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LockLost
 from ..handler import DEFAULT, locks
-from .other_thread import elsewhere, staged
+from .other_thread import by_test_helper, in_other_thread
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,37 +19,40 @@ if TYPE_CHECKING:
 
 
 class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("order:1")
-    """``with hold_lock("order:1"):`` or ``async with``: somebody else holds this lock until the block ends.
+    """``with hold_lock("order:1"):`` or ``async with``: another owner holds this lock until the block ends.
 
-    That is another owner in the same process, a thread or a task: the thread of the test and the views that it calls are
-    refused, or wait. Of what it does ``capture_locks`` tells nothing. The block gets the grant; if the code under test
-    took the lock away, or its lease ended, that isn't an error here.
+    The owner is another thread or task of this process: the thread of the test, and the views that it calls, wait or are
+    refused. ``capture_locks`` ignores it. The block gets the grant. It is no error if the lock is released by force or its
+    lease ends.
+
+    Raises:
+        AssertionError: at the beginning of the block, if the lock is busy.
     """
 
-    def __init__(self, key: str, using: str = DEFAULT, **terms: Any) -> None:
+    def __init__(self, key: str, using: str = DEFAULT, **options: Any) -> None:
         """
         Args:
             key: the filled key.
             using: the alias.
-            terms: what ``locks.lock`` takes, such as ``expire``, in seconds.
+            options: as for ``locks.lock``, such as ``expire``, in seconds.
         """
-        self._wish = key, using, terms
+        self._arguments = key, using, options
         self._grant: Grant | None = None
 
     def __enter__(self) -> Grant:
         lock = self._lock()
-        self._grant = self._of(lock, elsewhere(lambda: lock.acquire(False)))
+        self._grant = self._granted(lock, in_other_thread(lambda: lock.acquire(False)))
         return self._grant
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         grant, self._grant = self._grant, None
         if grant is not None:
             with suppress(LockLost):
-                elsewhere(grant.release)
+                in_other_thread(grant.release)
 
     async def __aenter__(self) -> Grant:
         lock = self._lock()
-        self._grant = self._of(lock, await self._task(lock.aacquire(False)))
+        self._grant = self._granted(lock, await self._task(lock.aacquire(False)))
         return self._grant
 
     async def __aexit__(
@@ -61,17 +64,17 @@ class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("orde
                 await self._task(grant.arelease())
 
     def _lock(self) -> Lock:
-        key, using, terms = self._wish
-        return locks[using].lock(key, **terms)
+        key, using, options = self._arguments
+        return locks[using].lock(key, **options)
 
     @staticmethod
     def _task(coroutine: Any) -> asyncio.Task[Any]:
         context = Context()
-        context.run(staged.set, True)
+        context.run(by_test_helper.set, True)
         return asyncio.get_running_loop().create_task(coroutine, name="somebody else", context=context)
 
     @staticmethod
-    def _of(lock: Lock, grant: Grant | None) -> Grant:
+    def _granted(lock: Lock, grant: Grant | None) -> Grant:
         if grant is None:
-            raise AssertionError(f"{lock.key!r} can't be held by somebody else: {elsewhere(lock.holder)} has it.")
+            raise AssertionError(f"{lock.key!r} can't be held by somebody else: {in_other_thread(lock.holder)} has it.")
         return grant

@@ -1,4 +1,4 @@
-"""Time that a test moves, for everything that the locks of this process do."""
+"""``ManualClock``: a clock that tests move, for all locks of this process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 _PACKAGE = str(Path(__file__).parent.parent)
 
 _PATIENCE = 5.0
-"""Real seconds for which a thread that was woken may work before the clock goes on."""
+"""Real seconds that a woken thread may work before the clock continues."""
 
 _TURNS = 8
-"""Turns of an event loop in which a task that was woken goes to sleep again, or returns to its caller."""
+"""Iterations of an event loop in which a woken task sleeps again, or returns to its caller."""
 
 
 class ManualClock:
-    """A clock that stands still until it is moved. While its block lasts, all that the locks of this process do with time
-    follows it: leases in memory, renewal, waits, the holder's own view of its lease.
+    """A clock that stands still until it is moved. Inside its block all locks of this process use it: for leases in memory,
+    renewal, waits, and the holder's view of its lease.
 
     For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; a server has a clock of its own. A wait
     in the thread that entered the block moves the clock by itself, since no other thread is there to do it; waits of
@@ -51,7 +51,7 @@ class ManualClock:
         self._ahead = clock.wall() - self._now
         self._mutex = threading.RLock()
         self._sleepers: dict[int, tuple[float, threading.Lock]] = {}
-        """By the thread that sleeps: until when, and on what."""
+        """By sleeping thread: the end of its sleep, and the lock that it sleeps on."""
 
     def __enter__(self) -> Self:
         self._owner = threading.get_ident()
@@ -71,10 +71,10 @@ class ManualClock:
         return self._now + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: whatever is due meanwhile happens in its order, at its time, before this returns.
+        """Move the clock forward. Everything that is due happens in order, each at its time, before this returns.
 
         Args:
-            seconds: how much, 0 or more.
+            seconds: 0 or more.
 
         Raises:
             ValueError: time doesn't go back.
@@ -85,11 +85,11 @@ class ManualClock:
             self._settle()
 
     async def aadvance(self, seconds: float) -> None:
-        """Let time pass, for the tasks of the running loop as well: whatever is due meanwhile happens in its order, at its
-        time, before this returns.
+        """As ``advance``, also for the tasks of the running loop: everything that is due happens in order, each at its time,
+        before this returns.
 
         Args:
-            seconds: how much, 0 or more.
+            seconds: 0 or more.
 
         Raises:
             ValueError: time doesn't go back.
@@ -105,7 +105,7 @@ class ManualClock:
             return
         thread = threading.get_ident()
         with self._mutex:
-            # rounding must not end it before its time, over and over
+            # rounding must not end the sleep early, repeatedly
             self._sleepers[thread] = max(self._now + seconds, nextafter(self._now, inf)), lock
         try:
             if thread == self._owner:
@@ -129,7 +129,7 @@ class ManualClock:
         return self._now + seconds
 
     def _step(self, end: float) -> bool:
-        """Go to the next moment at which something is due, or to the end; False if it was there."""
+        """Move to the next moment at which something is due, or to the end. False if the clock is there already."""
         if self._now >= end:
             return False
         with self._mutex:
@@ -142,13 +142,13 @@ class ManualClock:
         with self._mutex:
             for until, lock in self._sleepers.values():
                 if until <= now:
-                    with suppress(RuntimeError):  # it was woken in this moment
+                    with suppress(RuntimeError):  # it has just been woken
                         lock.release()
 
-    # What was woken does its work before time goes on.
+    # Woken threads and tasks work before the clock continues.
 
     def _settle(self) -> None:
-        for _ in range(2):  # what threads and tasks do may be work for the maintenance threads, and the reverse
+        for _ in range(2):  # threads and tasks may give work to the maintenance threads, and the reverse
             self._settle_maintenance()
             self._settle_threads()
             self._settle_loops()
@@ -168,8 +168,8 @@ class ManualClock:
                 self._until(lambda: not maintenance.busy(self._sleeps))  # noqa: B023 - called here
 
     def _settle_threads(self) -> None:
-        """All threads sleep on this clock, run code of the user's, or are gone. One that is about to sleep has looked at the
-        time already. Threads of our own that read from a server, or wait for work, count for nothing."""
+        """Wait until all threads sleep on this clock, run code of the project, or have ended. A thread that is about to sleep
+        has read the clock already. Background threads of this package that read from a server or wait for work don't count."""
         others = [thread for thread in threading.enumerate() if not thread.name.startswith("django-redis-locks")]
         threads = {thread.ident or 0 for thread in others} - {threading.get_ident()}
         self._until(lambda: all(self._sleeps(thread) or not _in_package(thread) for thread in threads))
@@ -188,7 +188,7 @@ class ManualClock:
     def _settle_loops(self) -> None:
         for loop in list(TaskEvent.loops):
             if loop is not running_loop() and loop.is_running():
-                with suppress(RuntimeError):  # it is closed in this moment
+                with suppress(RuntimeError):  # it is just being closed
                     self._let_turn(loop)
 
     def _let_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -205,7 +205,7 @@ class ManualClock:
 
 
 def _in_package(thread: int) -> bool:
-    """What the thread executes is code of ours, or of the standard library on its behalf."""
+    """Whether a thread executes code of this package, or of the standard library called by it."""
     frame = _frames().get(thread)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("threading", "asyncio"):
         frame = frame.f_back
@@ -213,8 +213,8 @@ def _in_package(thread: int) -> bool:
 
 
 def _frames() -> dict[int, FrameType]:
-    """What each thread executes. The garbage collector stands still meanwhile: CPython 3.11 waits for ever if it frees a
-    ``threading.local`` in this call (python/cpython#106883)."""
+    """The frame of each thread. Without the garbage collector: CPython 3.11 hangs if that frees a ``threading.local`` in this
+    call (python/cpython#106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:

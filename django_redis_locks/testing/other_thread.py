@@ -1,4 +1,4 @@
-"""Calls in another thread, as by somebody else."""
+"""Calls in another thread, as by another owner."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-staged: ContextVar[bool] = ContextVar("django_redis_locks_staged", default=False)
-"""What happens to locks here is the test's own doing."""
+by_test_helper: ContextVar[bool] = ContextVar("django_redis_locks_staged", default=False)
+"""True where a helper of this package uses locks: ``capture_locks`` ignores those events."""
 
 
-def elsewhere(call: Callable[[], T]) -> T:
-    """Call in a thread of its own, with nothing of the caller's context, and wait for it."""
+def in_other_thread(call: Callable[[], T]) -> T:
+    """Call a function in a new thread with an empty context, and return its result."""
 
     def act() -> T:
-        staged.set(True)
+        by_test_helper.set(True)
         return call()
 
     with ThreadPoolExecutor(1, thread_name_prefix="somebody else") as somebody:
         return somebody.submit(Context().run, act).result()
 
 
-def asked(call: Callable[[], T]) -> T:
-    """Call, also from a coroutine: there a question to a store would be refused, since it blocks the loop."""
-    return call() if running_loop() is None else elsewhere(call)
+def off_loop(call: Callable[[], T]) -> T:
+    """Call a function; inside an event loop, in another thread, since there a blocking request is refused."""
+    return call() if running_loop() is None else in_other_thread(call)

@@ -1,4 +1,4 @@
-"""All aliases in memory, each test with locks of its own."""
+"""``override_locks``: keeps the locks of all aliases in memory, separately for each test."""
 
 from __future__ import annotations
 
@@ -21,33 +21,38 @@ if TYPE_CHECKING:
 
 BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 
-_OF_A_STORE = {"BACKEND", "LOCATION", "CACHE", "OPTIONS"}
+_STORE_KEYS = {"BACKEND", "LOCATION", "CACHE", "OPTIONS"}
 
-_free: list[str] = []
-"""Names of stores that nobody uses. They are used again, since each has a thread of its own once it was used."""
+_unused_names: list[str] = []
+"""Names of stores that aren't in use. They are reused, since each used store keeps a thread."""
 
 _names = count(1)
 
 
 class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override_settings
-    """Keeps the locks of all aliases in the memory of this process, none of them held at first. A context manager, and a
-    decorator for functions, coroutines and ``TestCase`` classes, each of whose tests begins anew.
+    """Keeps the locks of all aliases in the memory of this process. None is held at first.
 
-    The aliases and what else is said of them are those of the settings; those on one server go on to share their locks.
-    Locks that are still held in the end are forgotten, so that they are not the next test's.
+    A context manager, and a decorator for functions, coroutines and ``TestCase`` classes, where it applies to each test. The
+    aliases and their other options are those of the settings; aliases on one server still share their locks. Locks that are
+    held at the end are forgotten.
+
+    Example::
+
+        with override_locks(WAIT=0):
+            ...
     """
 
     def __init__(self, **entry: Any) -> None:
         """
         Args:
-            entry: what each alias is to say otherwise, such as ``WAIT=0``.
+            entry: options that override those of each alias, such as ``WAIT=0``.
         """
         super().__init__()
         self._entry = entry
         self._inner: list[tuple[override_settings, object, str, list[Engine]]] = []
 
     def enable(self) -> None:
-        name = _free.pop() if _free else f"tests {next(_names)}"
+        name = _unused_names.pop() if _unused_names else f"tests {next(_names)}"
         override = override_settings(**{SETTING: self._in_memory(locks.configuration(), name)})
         override.enable()
         try:
@@ -63,25 +68,25 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
             _forget(engine)
         if settings._wrapped is ours:
             override.disable()
-        else:  # another override began inside of this one and ends later, as that of a fixture of pytest may
+        else:  # another override began inside this one and ends later, as with fixtures of pytest
             vars(ours).pop(SETTING, None)
             locks.reset()
-        _free.append(name)
+        _unused_names.append(name)
 
     def _in_memory(self, table: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
         servers: dict[str, str] = {}
         aliases = {DEFAULT: {}, **table}
         found = {}
         for alias, entry in aliases.items():
-            server = repr([entry.get(key) for key in sorted(_OF_A_STORE)])
+            server = repr([entry.get(key) for key in sorted(_STORE_KEYS)])
             location = servers.setdefault(server, f"{name}.{len(servers)}")
-            about = {key: value for key, value in entry.items() if key not in _OF_A_STORE}
+            about = {key: value for key, value in entry.items() if key not in _STORE_KEYS}
             found[alias] = {**about, **self._entry, "BACKEND": BACKEND, "LOCATION": location}
         return found
 
 
 def _forget(engine: Engine) -> None:
-    """Free all its locks and records. No loss is reported, neither now nor by a renewal that finds them gone."""
+    """Remove all locks and records of an engine. No loss is reported, neither now nor by a later renewal."""
     for hold in [*engine.renewed(), *(grant.hold for grant in registry.grants())]:
         if hold.lock_id.store == engine.backend.identity:
             with hold.mutex:

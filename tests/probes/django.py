@@ -64,7 +64,7 @@ def remember_rows(monkeypatch: Any, most: int) -> None:
     """Of so many fenced rows that a grant wrote, the moment is kept."""
     from django_redis_locks import fencing
 
-    monkeypatch.setattr(fencing, "MOST_ROWS", most)
+    monkeypatch.setattr(fencing, "MAX_ROWS", most)
 
 
 def commands_asked_for() -> list[str]:
@@ -79,9 +79,9 @@ def report_server(monkeypatch: Any, **info: str) -> None:
 
 
 def holds_of_dead_processes() -> list[inspection.LockInfo]:
-    return dead.dead()
+    return dead.find_dead()
 
 
 def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
     """Free these, which were found before, unless they have other holders by now."""
-    return dead.free(found, "")
+    return dead.release_found(found, "")

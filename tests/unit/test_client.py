@@ -83,7 +83,7 @@ def test_on_lost_callback_is_not_kept_alive(make: Make) -> None:
 
 def test_caches_are_bounded() -> None:
     maker = locks["default"]
-    for number in range(client.MEMORY + 100):
+    for number in range(client.CACHED_KEYS + 100):
         maker.lock(f"remembered:{number}", expire=1 + number)
-    assert maker._addresses.cache_info().currsize <= client.MEMORY
-    assert maker._special.cache_info().currsize <= client.MEMORY
+    assert maker._cached_address.cache_info().currsize <= client.CACHED_KEYS
+    assert maker._cached_options.cache_info().currsize <= client.CACHED_KEYS

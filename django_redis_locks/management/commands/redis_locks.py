@@ -1,4 +1,4 @@
-"""``manage.py redis_locks``: see who holds which locks, and free them. The work is in ``console``."""
+"""``manage.py redis_locks``: shows and releases locks. The verbs are in ``console``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ...conf import InvalidLockBackend
 from ...console.arguments import VERBS, add
-from ...console.console import DOWN, NO, WRONG, Console, UsageError, told
+from ...console.console import DOWN, NO, WRONG, Console, UsageError, errors_text
 from ...core.errors import LockBackendError, LockKeyError
 from ...core.text import distinct
 
@@ -18,11 +18,11 @@ INTERRUPTED = 130
 
 
 class Command(BaseCommand):
-    """Exit codes: 0, the answer; 1, the answer is no; 2, it can't be asked so; 3, a store is down."""
+    """Exit codes: 0, done; 1, nothing found or released; 2, wrong arguments; 3, a store is down."""
 
     help = "See who holds which locks, and free them."
     requires_system_checks = ()
-    """Whatever else is wrong with a project, who looks after its locks isn't held up."""
+    """None: locks can be shown and released although the project has other problems."""
 
     def add_arguments(self, parser: Any) -> None:
         add(parser)
@@ -43,11 +43,11 @@ class Command(BaseCommand):
         except LockBackendError as error:
             raise CommandError(distinct(str(error.args[0])), returncode=DOWN) from error
         if code == DOWN:
-            raise CommandError(told(console.down), returncode=DOWN)
+            raise CommandError(errors_text(console.down), returncode=DOWN)
         if code == NO:
             sys.exit(NO)
 
 
 def _hang_up() -> None:
-    """Whoever reads our output has had enough of it, as ``head`` has. Python would say so once more when it ends."""
+    """Discard further output: the reader, such as ``head``, has closed the pipe. Otherwise Python prints an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
