@@ -207,3 +207,11 @@ def test_links_between_pages_lead_to_a_file_and_heading() -> None:
 def test_index_links_to_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
     assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - linked == {"README.md"}
+
+
+def test_architecture_page_names_only_folders_and_files_that_exist() -> None:
+    package = ROOT / "django_redis_locks"
+    named = re.findall(r"[\w/]+(?:/(?=[\s:*`,.])|\.py\b)", text_of("explain/architecture.md"))
+    assert {"primitives/", "engine/", "core/runner.py"} <= set(named)
+    folders = [package, package / "backends", ROOT]
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
