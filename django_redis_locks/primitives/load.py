@@ -78,7 +78,7 @@ class Claim(NamedTuple):
     lease_left: float = 0.0
     value_left: int = -2
     value: Any = None
-    said: str = ""
+    reason: str = ""
     position: QueuePosition = QueuePosition()
     hold: LoadHold | None = None
     asked: float = 0.0
@@ -137,7 +137,7 @@ class LoadLease:
     keys: LoadKeys
     name: str
     alias: str
-    patience: RetryLimits
+    limits: RetryLimits
 
     def claiming(self, request: ClaimRequest) -> Program[Claim]:
         """Claim the load, waiting while somebody else is at it.
@@ -147,7 +147,7 @@ class LoadLease:
         """
         waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request) if request.wait > 0 else None
         try:
-            return (yield from wait_loop(self, request, waiter, Claim(BUSY), self.patience))
+            return (yield from wait_loop(self, request, waiter, Claim(BUSY), self.limits))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
                 run_twice_if_interrupted(partial(self._undo_request, request, failure))
@@ -195,9 +195,9 @@ class LoadLease:
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
-        return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.patience))  # type: ignore[no-any-return]
+        return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
-    def invalidating(self, keep: int = 0, settle: int = 0, patience: RetryLimits = NO_RETRY) -> Program[bool]:
+    def invalidating(self, keep: int = 0, settle: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
@@ -207,7 +207,7 @@ class LoadLease:
         """
         lease, waiters, _, settling, permit, value, _ = self.keys
         keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
-        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, settle), parse_bool), patience)
+        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, settle), parse_bool), limits)
         return found
 
     def writing(self, keep: int, value: Value) -> Program[None]:
@@ -268,7 +268,7 @@ class LoadLease:
         handlers = self.performer.handlers
         if request.waiter is not None:
             handlers[LeaveQueue](LeaveQueue(request.waiter, 0.0))
-        if request.sent and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
+        if request.may_be_stored and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
             sweep = self.abandoning(request.token, None, request.lease)
             handlers[Cleanup](sweep)
 
@@ -283,20 +283,20 @@ class LoadLease:
 
     def _finishing(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
         try:
-            return (yield from self._sending(command, self.patience, inf if hold is None else hold.deadline))
+            return (yield from self._sending(command, self.limits, inf if hold is None else hold.deadline))
         except GeneratorExit:
             raise
         except BaseException:
             yield Cleanup(self.lock_id, self._give_up_command(token), self.performer.tuning.max_poll_interval)
             raise
 
-    def _sending(self, command: Command[Any], patience: RetryLimits, until: float = inf) -> Program[Any]:
-        reply, _, _ = yield from retry_command(command, until, patience, tuning=self.performer.tuning)
+    def _sending(self, command: Command[Any], limits: RetryLimits, until: float = inf) -> Program[Any]:
+        reply, _, _ = yield from retry_command(command, until, limits, tuning=self.performer.tuning)
         return reply
 
     def _give_up_command(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
-        said = why.encode(errors="replace").decode()[:LONGEST_REASON]
-        return Command("load/give_up", self.keys[:3], (token, keep, said), parse_bool)
+        reason = why.encode(errors="replace").decode()[:LONGEST_REASON]
+        return Command("load/give_up", self.keys[:3], (token, keep, reason), parse_bool)
 
     def _stop_renewal(self, hold: Hold | None) -> None:
         if hold is not None:
@@ -306,8 +306,8 @@ class LoadLease:
     def _parse_claim(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
             raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {parse_text(reply[1])}")
-        verdict, left, enqueued_at, lives, value, said = parse_array(reply)
-        return Claim(verdict, left / 1000, lives, value, parse_text(said), QueuePosition(parse_int(enqueued_at)))
+        verdict, left, enqueued_at, lives, value, reason = parse_array(reply)
+        return Claim(verdict, left / 1000, lives, value, parse_text(reason), QueuePosition(parse_int(enqueued_at)))
 
 
 def _parse_renew(reply: Any) -> tuple[bool, int]:

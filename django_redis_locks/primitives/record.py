@@ -211,7 +211,7 @@ class RecordRef:
         if settled or request.wait <= 0:
             return record
         waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request)
-        return (yield from wait_loop(self, request, waiter, record, self.options.waits))
+        return (yield from wait_loop(self, request, waiter, record, self.options.acquire_limits))
 
     def _attempt_command(self, request: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
         return self._get_command(request.known, attempt)
@@ -242,7 +242,7 @@ class RecordRef:
         if until is None:
             until = clock.now() + self.options.wait
         try:
-            return (yield from retry_command(command, until, self.options.waits, tuning=self.performer.tuning))
+            return (yield from retry_command(command, until, self.options.acquire_limits, tuning=self.performer.tuning))
         except LockBackendError as failure:
             self._with_context(failure)
             raise

@@ -159,7 +159,7 @@ def test_a_failure_is_returned_for_its_time(any_load: LoadCalls, alice: Caller, 
         alice(any_load.claim, MINE, take=True)
         assert alice(any_load.give_up, MINE, MINUTE, why), repr(why)
         claim = bob(any_load.claim, THEIRS)
-        assert (claim.verdict, claim.said) == (FAILED, why.encode(errors="replace").decode()[:500])
+        assert (claim.verdict, claim.reason) == (FAILED, why.encode(errors="replace").decode()[:500])
         assert 0 < claim.lease_left <= 60
     assert alice(any_load.claim, MINE, take=True).verdict == CLAIMED
     assert alice(any_load.give_up, MINE, 100, "and not yet")

@@ -128,6 +128,6 @@ def forget_locks() -> None:
             hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
-        store.listings.clear()
+        store.indexes.clear()
     for maintenance in renewal.maintenance_threads():
         maintenance.wake()  # it may have looked at a clock that was the test's, and sleep accordingly

@@ -60,7 +60,7 @@ class Side:
 
     def listed(self, index: str) -> set[str]:
         """The locks in an index of a memory store."""
-        return set(self.backend._store.listings.get(index, {}))
+        return set(self.backend._store.indexes.get(index, {}))
 
     def comparable(self, answer: Any) -> Any:
         match answer:

@@ -231,7 +231,7 @@ class CacheWorld:
                 self.cache.clear()
                 if self.same_server:  # FLUSHDB takes all there is
                     store = self.server.store
-                    for part in (store.values, store.records, store.fences, store.lines):
+                    for part in (store.values, store.records, store.fences, store.queues):
                         part.clear()
                 current().sleep(self.faults.trip())
             if not coordinator.coordinator.down:

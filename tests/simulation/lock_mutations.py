@@ -52,10 +52,10 @@ def fence_without_clock(patch: Patch) -> None:
 def lease_lowered(patch: Patch) -> None:
     """[H2] A step lowers the lease of a live token."""
 
-    def prolong(self: Any, lease: int) -> None:
+    def extend(self: Any, lease: int) -> None:
         self.ends = memory.monotonic() + lease / 1000
 
-    patch.setattr(memory.StoredValue, "prolong", prolong)
+    patch.setattr(memory.StoredValue, "extend", extend)
 
 
 def no_doubt(patch: Patch) -> None:

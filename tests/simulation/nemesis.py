@@ -98,7 +98,7 @@ class Nemesis:
         """It comes back empty."""
         self._restart(0.01)
         store = self.server.store
-        for part in (store.records, store.lines, store.listings, store.values, store.fences):
+        for part in (store.records, store.queues, store.indexes, store.values, store.fences):
             part.clear()
         self._happens("wipe")
         self.world.rules.data_lost()
@@ -106,7 +106,7 @@ class Nemesis:
     def _set_back(self) -> None:
         """A snapshot is made now, and later the server comes back with that."""
         store = self.server.store
-        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in ("records", "lines", "listings", "fences")}
+        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in ("records", "queues", "indexes", "fences")}
         self.scheduler.at(self.scheduler.now + self.random.uniform(0.05, 3.0), lambda: self._restore(snapshot))
 
     def _restore(self, snapshot: dict[str, Any]) -> None:

@@ -143,10 +143,10 @@ def no_sweep(patch: pytest.MonkeyPatch) -> None:
 def lowered(patch: pytest.MonkeyPatch) -> None:
     """[H2] A step lowers the lease of a live token."""
 
-    def prolong(self: Any, lease: int) -> None:
+    def extend(self: Any, lease: int) -> None:
         self.ends = performer.now + lease / 1000
 
-    patch.setattr(memory.StoredValue, "prolong", prolong)
+    patch.setattr(memory.StoredValue, "extend", extend)
 
 
 def dropped(patch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,8 @@ class MemoryBackend(Backend):
         """Forget all locks and records; nobody is told. For tests: what one leaves isn't the next one's."""
         with self._store.mutex:
             self._store.records.clear()
-            self._store.lines.clear()
-            self._store.listings.clear()
+            self._store.queues.clear()
+            self._store.indexes.clear()
             self._store.values.clear()
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
@@ -80,9 +80,9 @@ class MemoryBackend(Backend):
     def after_fork_in_child(self) -> None:
         self._store.mutex = threading.RLock()
         self._store.records.clear()
-        self._store.lines.clear()
+        self._store.queues.clear()
         self._store.inboxes.clear()
-        self._store.listings.clear()
+        self._store.indexes.clear()
         self._store.values.clear()
 
 
@@ -100,12 +100,12 @@ def _acquire(
     address: str | None = None,
     enqueued_at: int = 0,
     more: int = 0,
-    kept: int = 0,
+    waiter_ttl: int = 0,
 ) -> list[Any] | int:
     lock, counter = keys[:2]
     listing = keys[2 if handed is None else 3 :]
 
-    def stand(waits: bool, enqueued_at: int = 0) -> list[int]:
+    def register(waits: bool, enqueued_at: int = 0) -> list[int]:
         if address is None:
             return [0, 0]
         waiters = keys[2]
@@ -114,49 +114,49 @@ def _acquire(
             since = store.enqueue(waiters, address, enqueued_at)
         elif address:
             store.dequeue(waiters, address)
-        return [since, int(len(store.lines.get(waiters, ())) > bool(since))]
+        return [since, int(len(store.queues.get(waiters, ())) > bool(since))]
 
     record = store.find(lock)
     if record is not None:
         if record.kind != LOCK:
             return [-1, _description(record)]
         if record.token == token:
-            record.prolong(lease)
-            store.enlist(listing, lock, record, new=False)
-            return [1, record.fence, 0, *stand(bool(more))]
+            record.extend(lease)
+            store.add_to_index(listing, lock, record, new=False)
+            return [1, record.fence, 0, *register(bool(more))]
         if record.token != handed:
-            return [*record.busy(), *stand(True, enqueued_at)]
+            return [*record.busy(), *register(True, enqueued_at)]
     before = 0 if record is None else record.fence
     fence = store.next_fence(counter, before, 0 if handed is None else RESERVED_FENCES)
     ends = monotonic() + lease / 1000
     waits = handed is not None
     new = store.records[lock] = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=waits)
-    store.enlist(listing, lock, new, new=True)
-    return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
+    store.add_to_index(listing, lock, new, new=True)
+    return fence if handed is None else [1, fence, int(record is None), *register(bool(more))]
 
 
-def _release(store: Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
+def _release(store: Store, keys: tuple[str, ...], token: str, address: str = "", waiter_ttl: int = 0) -> int:
     lock, waiters = keys[:2]
-    if store.mine(lock, token) is None:
+    if store.find_owned(lock, token) is None:
         return 0
     del store.records[lock]
-    store.delist(keys[2:], lock)
+    store.remove_from_index(keys[2:], lock)
     if address:
         store.enqueue(waiters, address, 0)
     return 1 + store.wake(lock, waiters)
 
 
 def _renew(store: Store, keys: tuple[str, ...], lease: int, *tokens: str) -> list[int]:
-    records = [store.mine(lock, token) for lock, token in zip(keys, tokens, strict=False)]
+    records = [store.find_owned(lock, token) for lock, token in zip(keys, tokens, strict=False)]
     for lock, record in zip(keys, records, strict=False):
         if record is not None:
-            record.prolong(lease)
-            store.enlist(keys[len(tokens) :], lock, record, new=False)
+            record.extend(lease)
+            store.add_to_index(keys[len(tokens) :], lock, record, new=False)
     return [int(record is not None) for record in records]
 
 
 def _adopt(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: int, age: int, holder: str) -> list[int]:
-    record = store.mine(keys[0], token)
+    record = store.find_owned(keys[0], token)
     if record is not None and (record.fence < fence or (record.fence == fence and record.reserved)):
         record.fence, record.since, record.holder, record.reserved = fence, micros() // 1000 - age, holder, False
     return _renew(store, keys, lease, token)
@@ -178,29 +178,29 @@ def _force_release(store: Store, keys: tuple[str, ...], fence: int | str, channe
         if "." not in record.token or fence not in ("", record.fence):
             return 0
         del store.records[lock]
-        store.delist(_record_index(record.token, keys[2:]), lock)
-        store.look(lock, channel)
+        store.remove_from_index(_record_index(record.token, keys[2:]), lock)
+        store.broadcast(lock, channel)
         store.wake_all(lock, waiters)
         return 1
     after = 0 if fence == "" else int(fence) - record.fence
     if fence != "" and record.reserved and ask and 0 <= after <= RESERVED_FENCES:
-        store.look(lock, channel)
+        store.broadcast(lock, channel)
         return 3
     if after:
         return 0
     del store.records[lock]
-    store.delist(keys[2:3], lock)
-    store.look(lock, channel)
+    store.remove_from_index(keys[2:3], lock)
+    store.broadcast(lock, channel)
     return 1 + store.wake(lock, waiters)
 
 
-def _page(store: Store, keys: tuple[str, ...], which: str, passed: int, most: int, last_first: int) -> list[int | str]:
+def _page(store: Store, keys: tuple[str, ...], which: str, offset: int, most: int, last_first: int) -> list[int | str]:
     now, clock = micros() // 1000, monotonic()
-    index = store.listings.get(keys[0], {})
+    index = store.indexes.get(keys[0], {})
     found = sorted(
         ((ends, lock) for lock, ends in index.items() if (ends > clock) == (which == "held")), reverse=bool(last_first)
     )
-    page = [(lock, now + round((ends - clock) * 1000)) for ends, lock in found[passed : passed + most]]
+    page = [(lock, now + round((ends - clock) * 1000)) for ends, lock in found[offset : offset + most]]
     return [now, len(found), *(value for pair in page for value in pair)]
 
 
@@ -208,7 +208,7 @@ def _inspect_many(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     return [
         micros() // 1000,
         *(
-            [len(store.lines.get(waiters, ())), *(_listed_record(store, lock) or _inspect(store, (lock,), kind))]
+            [len(store.queues.get(waiters, ())), *(_listed_record(store, lock) or _inspect(store, (lock,), kind))]
             for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]
@@ -252,7 +252,7 @@ def _get_record(
     address: str = "",
     enqueued_at: int = 0,
     more: int = 0,
-    kept: int = 0,
+    waiter_ttl: int = 0,
 ) -> list[Any]:
     key, waiters = keys
     now = _read_record(store, key)
@@ -282,17 +282,17 @@ def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lea
         return now
     index = _record_index(nonce, indexes)
     if record is not None and record.token == nonce:
-        record.prolong(lease)
-        store.enlist(index, key, record, new=False)
+        record.extend(lease)
+        store.add_to_index(index, key, record, new=False)
         return [1, record.fence]
     version = record.fence if record is not None else 0
     if version != known:
         return now
     if record is not None:
-        store.delist(_record_index(record.token, indexes), key)
+        store.remove_from_index(_record_index(record.token, indexes), key)
     fence = store.next_fence(counter, version)
     new = store.records[key] = StoredValue(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
-    store.enlist(index, key, new, new=True)
+    store.add_to_index(index, key, new, new=True)
     store.wake_all(key, waiters)
     return [1, fence]
 
@@ -305,8 +305,8 @@ def _touch_record(store: Store, keys: tuple[str, ...], version: int, lease: int,
     record = store.records[key]
     if shorten:
         record.ends = -inf
-    record.prolong(lease)
-    store.enlist(_record_index(record.token, indexes), key, record, new=False)
+    record.extend(lease)
+    store.add_to_index(_record_index(record.token, indexes), key, record, new=False)
     return [1, version]
 
 
@@ -315,7 +315,7 @@ def _drop_record(store: Store, keys: tuple[str, ...], version: int, nonce: str) 
     now = _read_record(store, key)
     if len(now) < 4 or (now[2] != version and store.records[key].token != nonce):
         return now
-    store.delist(_record_index(store.records.pop(key).token, indexes), key)
+    store.remove_from_index(_record_index(store.records.pop(key).token, indexes), key)
     store.wake_all(key, waiters)
     return [1]
 

@@ -24,11 +24,11 @@ def _find_load(store: Store, key: str, generation: int) -> StoredValue | None:
 
 
 def read(store: Store, keys: tuple[str, ...]) -> list[Any]:
-    return [part for key in keys for part in store.value(key)]
+    return [part for key in keys for part in store.read_value(key)]
 
 
 def get(store: Store, keys: tuple[str, ...]) -> Any:
-    return store.value(keys[0])[1]
+    return store.read_value(keys[0])[1]
 
 
 def claim(
@@ -42,12 +42,12 @@ def claim(
     address: str,
     enqueued_at: int,
     more: int,
-    kept: int,
+    waiter_ttl: int,
 ) -> list[Any]:
     key, waiters, generations, settling, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
-    lives, value = store.value(value_key[0]) if value_key else (-2, None)
+    lives, value = store.read_value(value_key[0]) if value_key else (-2, None)
     settles = store.find(settling) is not None
     fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or settles)
     verdict, left, said = 0, 0 if found is None else found.left(), ""
@@ -79,7 +79,7 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
     found = _find_load(store, key, _generation(store, generations))
     if found is None or found.token != token:
         return [0, 0]
-    found.prolong(lease)
+    found.extend(lease)
     settles = store.find(settling)
     return [1, 0 if settles is None else settles.left()]
 
@@ -98,7 +98,7 @@ def store_value(store: Store, keys: tuple[str, ...], token: str, keep: int, valu
         if callable(value):  # writes a cache of this process
             value(left)
         elif value_key and keep:
-            store.keep(value_key[0], value, left if left and not 0 < keep <= left else keep)
+            store.write_value(value_key[0], value, left if left and not 0 < keep <= left else keep)
     finally:
         store.wake_all(key, waiters)
     return 1
@@ -112,7 +112,7 @@ def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
         return ""
     del store.records[key]
     shared = _find_load(store, permit, generation) or found
-    shared.prolong(keep)
+    shared.extend(keep)
     store.records[permit] = shared
     store.wake_all(key, waiters)
     return shared.token
@@ -135,7 +135,7 @@ def invalidate(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> i
     key, waiters, permit, settling, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
-    lives, _ = store.value(value_key[0]) if value_key else (-2, None)
+    lives, _ = store.read_value(value_key[0]) if value_key else (-2, None)
     if value_key and not keep:
         store.values.pop(value_key[0], None)
     elif value_key and (lives == -1 or lives > keep):
@@ -152,7 +152,7 @@ def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
     store.records.pop(permit, None)
     store.values.pop(value_key, None)
     if keep:
-        store.keep(value_key, value, keep)
+        store.write_value(value_key, value, keep)
     store.wake_all(key, waiters)
     return 1
 

@@ -33,7 +33,7 @@ class StoredValue:
     def busy(self) -> list[Any]:
         return [0, self.left(), self.fence, self.since, self.holder]
 
-    def prolong(self, lease: int) -> None:
+    def extend(self, lease: int) -> None:
         self.ends = max(self.ends, monotonic() + lease / 1000)
 
 
@@ -42,26 +42,26 @@ class Store:
     mutex: Any = field(default_factory=threading.RLock)
     records: dict[str, StoredValue] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, dict[str, int]] = field(default_factory=dict)
+    queues: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the key of a lock's waiters: their addresses, and when they arrived."""
     inboxes: dict[str, OnMessage] = field(default_factory=dict)
-    listings: dict[str, dict[str, float]] = field(default_factory=dict)
+    indexes: dict[str, dict[str, float]] = field(default_factory=dict)
     """By the key of an index: its locks, and when their leases end."""
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
     """Of a cache: each value, and when it ends, if it does."""
 
-    def enlist(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
+    def add_to_index(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
         for name in listing:
-            index = self.listings.setdefault(name, {})
+            index = self.indexes.setdefault(name, {})
             if new or lock in index:
                 index[lock] = record.ends
             if new and record.fence % 10 == 0:
                 for old in [lock for lock, ends in index.items() if ends < monotonic() - INDEX_RETENTION][:20]:
                     del index[old]
 
-    def delist(self, listing: Sequence[str], lock: str) -> None:
+    def remove_from_index(self, listing: Sequence[str], lock: str) -> None:
         for name in listing:
-            self.listings.get(name, {}).pop(lock, None)
+            self.indexes.get(name, {}).pop(lock, None)
 
     def next_fence(self, counter: str, last: int = 0, reserved_fences: int = 0) -> int:
         fence = max(max(last + reserved_fences if last else 0, self.fences.get(counter, 0)) + 1, micros())
@@ -70,42 +70,42 @@ class Store:
 
     def enqueue(self, waiters: str, address: str, enqueued_at: int) -> int:
         since = enqueued_at or micros()
-        self.lines.setdefault(waiters, {})[address] = since
+        self.queues.setdefault(waiters, {})[address] = since
         return since
 
     def dequeue(self, waiters: str, address: str) -> None:
-        line = self.lines.get(waiters, {})
-        line.pop(address, None)
-        if not line:
-            self.lines.pop(waiters, None)
+        queue = self.queues.get(waiters, {})
+        queue.pop(address, None)
+        if not queue:
+            self.queues.pop(waiters, None)
 
     def wake_all(self, lock: str, waiters: str) -> None:
         while self.wake(lock, waiters):
             pass
 
-    def mine(self, lock: str, token: str) -> StoredValue | None:
+    def find_owned(self, lock: str, token: str) -> StoredValue | None:
         record = self.find(lock)
         return record if record is not None and record.token == token and record.kind == LOCK else None
 
     def wake(self, lock: str, waiters: str) -> bool:
         """Tell the one that has waited longest; a dead one is passed over."""
-        while line := self.lines.get(waiters):
-            address = min(line, key=lambda address: (line[address], address))
+        while queue := self.queues.get(waiters):
+            address = min(queue, key=lambda address: (queue[address], address))
             self.dequeue(waiters, address)
             channel, _, number = address.rpartition(" ")
-            told = self.inboxes.get(channel)
-            if told is not None:
-                told(number, lock)
+            on_message = self.inboxes.get(channel)
+            if on_message is not None:
+                on_message(number, lock)
                 return True
         return False
 
-    def look(self, lock: str, channel: str) -> None:
+    def broadcast(self, lock: str, channel: str) -> None:
         """Notify every process."""
-        for name, told in list(self.inboxes.items()):
+        for name, on_message in list(self.inboxes.items()):
             if name.startswith(channel.removesuffix(ALL)):
-                told(LOOK, lock)
+                on_message(LOOK, lock)
 
-    def value(self, key: str) -> tuple[int, bytes | None]:
+    def read_value(self, key: str) -> tuple[int, bytes | None]:
         """How many milliseconds a value has left (-1: for ever, -2: there is none), and the value."""
         value, ends = self.values.get(key, (None, None))
         if value is None or ends is None:
@@ -116,10 +116,10 @@ class Store:
         del self.values[key]
         return -2, None
 
-    def keep(self, key: str, value: Any, keep: int) -> None:
-        """Store a value for so many milliseconds; below 0: for ever."""
+    def write_value(self, key: str, value: Any, ttl: int) -> None:
+        """Store a value for ``ttl`` milliseconds; below 0: for ever."""
         data = value if isinstance(value, bytes) else str(value).encode()
-        self.values[key] = data, None if keep < 0 else monotonic() + keep / 1000
+        self.values[key] = data, None if ttl < 0 else monotonic() + ttl / 1000
 
     def find(self, lock: str) -> StoredValue | None:
         record = self.records.get(lock)

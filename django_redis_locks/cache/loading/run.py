@@ -81,10 +81,10 @@ def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
 def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """Act on the note of a load that has just ended without storing a value. Callers that waited for a value that isn't stored
     load at once; a failure is raised only for callers with ``error_ttl``."""
-    if claim.said == REASON_NOT_STORED and claim.waited:
+    if claim.reason == REASON_NOT_STORED and claim.waited:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
-    if claim.said != REASON_NOT_STORED and request.options.error_ttl:
-        error = LoadFailed(f"the load failed a moment ago: {claim.said}", request.user_key)
+    if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
+        error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
         return LoadOutcome(error=error, as_of=claim.asked)
     past = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
     if past is not None and past.verdict != FAILED:

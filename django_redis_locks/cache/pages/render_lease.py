@@ -94,7 +94,7 @@ class RenderLease:
             self._claim = claim
             self.owned = True
             self.waited = request.wait > 0  # the first claim was refused: the page may have been stored since
-        elif claim.verdict == FAILED and claim.said == REASON_NOT_STORED:
+        elif claim.verdict == FAILED and claim.reason == REASON_NOT_STORED:
             self.bypass = True
         elif claim.verdict == BUSY:
             metrics.count(self._coordinator.alias, metrics.TIMEOUTS)

@@ -46,14 +46,14 @@ class LockAcquisition(LockOwnership):
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)
-        request = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
+        request = AcquireRequest(wait, owners.current_owner(), home, raise_if_busy=usual)
         if registry.knows(self.lock_id):
             newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
                     if newest.hold.over:
                         raise self._loss_of(newest.hold, "expired")
-                    request.inner = newest.hold
+                    request.reentered = newest.hold
                     return request
                 why = None if newest.hold.over else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
             else:
@@ -75,7 +75,7 @@ class LockAcquisition(LockOwnership):
 
     def _grant_or_raise(self, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = request.given = Grant(verdict, self, request.grant, request.block)
+            grant = request.issued = Grant(verdict, self, request.grant_id, request.block)
             if self.options.auto_release and registry.keep(grant, request.block) and not verdict.renew_until:
                 self.performer.forget_at_end(verdict)
             if events.wanted(events.Acquired):
@@ -87,7 +87,7 @@ class LockAcquisition(LockOwnership):
                 transient=True,
             )
         events.emit(events.Contended(self.key, self.name, self.alias, request.waited))
-        if not request.raises:
+        if not request.raise_if_busy:
             return None
         holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
         raise LockNotAcquired(
@@ -108,8 +108,8 @@ class LockAcquisition(LockOwnership):
         if not self.options.fail_open:
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = request.given = Grant(
-            self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant, request.block
+        grant = request.issued = Grant(
+            self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant_id, request.block
         )
         if self.options.auto_release:
             registry.keep(grant, request.block)
@@ -118,16 +118,16 @@ class LockAcquisition(LockOwnership):
     def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:
         if request.waiter is not None:
             self._perform(LeaveQueue(request.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
-        if request.given is not None:
-            forget_block(request.given)
-            registry.forget(request.given)
-        if request.inner is not None:
-            request.inner.remove_grant(request.grant)
+        if request.issued is not None:
+            forget_block(request.issued)
+            registry.forget(request.issued)
+        if request.reentered is not None:
+            request.reentered.remove_grant(request.grant_id)
         hold = request.hold
         if hold is not None:
             hold.state = State.GONE
             self.performer.unwatch(hold)
         refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
         kept = request.waiter is None or not request.waiter.gave_back
-        if (hold is not None and kept) or (request.sent and not refused):
+        if (hold is not None and kept) or (request.may_be_stored and not refused):
             self._perform(self._cleanup(request.token))

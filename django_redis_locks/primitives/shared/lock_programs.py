@@ -79,9 +79,9 @@ class LockPrograms:
         meanwhile."""
         if hold.held:
             yield from self._extending_for_reentry(hold, request)
-            if hold.enter(request.grant):
+            if hold.enter(request.grant_id):
                 return hold
-        request.inner = None
+        request.reentered = None
         return (yield from self.acquiring(request))
 
     def _extending_for_reentry(self, hold: Hold, request: AcquireRequest) -> Program[None]:
@@ -89,26 +89,26 @@ class LockPrograms:
         may wait for a store that refuses."""
         renew_for, lease = self.options.renew_for, self.options.lease
         if renew_for and hold.renew_until:
-            hold.renew_for(request.grant, hold.renew_until)
+            hold.renew_for(request.grant_id, hold.renew_until)
             return
         now = clock.now()
         if hold.deadline < now + validity(lease):
             yield from self.extending(hold, lease, request.wait)
         if renew_for:
-            hold.renew_for(request.grant, now + renew_for)
+            hold.renew_for(request.grant_id, now + renew_for)
             try:
                 self.performer.watch(hold, self._renew_command, lease)
             except BaseException:  # the next entry must not take it for a renewed one
-                hold.remove_grant(request.grant)
+                hold.remove_grant(request.grant_id)
                 raise
 
     def acquiring(self, request: AcquireRequest) -> Program[Hold | Busy]:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
-        if request.inner is not None:
-            return self._reentering(request, request.inner)
+        if request.reentered is not None:
+            return self._reentering(request, request.reentered)
         lease = self.options.lease if self.options.auto_release else 0  # one that nothing keeps adopts nothing
         waiter = Waiter(self.lock_id, request.home, self.keys.inbox, lease, request) if request.wait > 0 else None
-        return wait_loop(self, request, waiter, _NO_VERDICT, self.options.waits)
+        return wait_loop(self, request, waiter, _NO_VERDICT, self.options.acquire_limits)
 
     def _attempt_outcome(
         self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply
@@ -136,14 +136,14 @@ class LockPrograms:
         self, request: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
-            request.sent = False
+            request.may_be_stored = False
             raise self.foreign_value_error(verdict)
         request.position = verdict.position
         if outcome_unknown:
             return verdict, False, verdict.lease_left, self._replace_token(request)
         if attempt.handed is not None:
             attempt.handed.gone()
-        request.sent = False
+        request.may_be_stored = False
         return verdict, False, verdict.lease_left, ()
 
     def _hold_of_attempt(
@@ -168,7 +168,7 @@ class LockPrograms:
         interrupted it is still the one that the wish leaves behind."""
         yield self._cleanup(request.token)
         request.token = tokens.mint_token()
-        request.sent = False
+        request.may_be_stored = False
 
     def _make_hold(self, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         return Hold(
@@ -177,7 +177,7 @@ class LockPrograms:
             self.name,
             self.alias,
             request.token,
-            grant=request.grant,
+            grant=request.grant_id,
             fence=fence,
             lease=self.options.lease,
             sent=sent,
@@ -207,7 +207,7 @@ class LockPrograms:
             reply, _, outcome_unknown = yield from retry_command(
                 self._release_command(hold.token, hold.address),
                 hold.deadline,
-                self.options.calls,
+                self.options.call_limits,
                 tuning=self.performer.tuning,
             )
         except LockBackendError as failure:
@@ -247,10 +247,10 @@ class LockPrograms:
     def extending(self, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:
         """Let the lease end so many milliseconds from now, or later if it did anyway. A store that refuses is waited for at
         least so many seconds."""
-        patience = self.options.calls
-        if wait > patience.refused:
-            patience = patience._replace(refused=wait)
-        reply, sent, _ = yield from self._sending(self._renew_command(hold.token, lease), hold.deadline, patience)
+        limits = self.options.call_limits
+        if wait > limits.refused:
+            limits = limits._replace(refused=wait)
+        reply, sent, _ = yield from self._sending(self._renew_command(hold.token, lease), hold.deadline, limits)
         if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
@@ -269,12 +269,12 @@ class LockPrograms:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
             )
-        patience, exact = None, fence is not None
+        limits, exact = None, fence is not None
         if fence is None:
             try:
                 holder = yield from self.inspecting()
             except LockKeyError:  # a record, or a lock without expiry
-                patience = RetryLimits(0.0, 0.0)
+                limits = RetryLimits(0.0, 0.0)
             else:
                 if holder is None:
                     return False
@@ -283,7 +283,7 @@ class LockPrograms:
         reply, outcome_unknown = FENCE_REQUESTED, False
         while reply == FENCE_REQUESTED:
             command = self._force_release_command(fence, request_fence=clock.now() < asks_until)
-            reply, _, outcome_unknown = yield from self._sending(command, patience=patience)
+            reply, _, outcome_unknown = yield from self._sending(command, limits=limits)
             if reply == FENCE_REQUESTED:
                 yield Sleep(tuning.fence_retry)
         freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
@@ -292,11 +292,13 @@ class LockPrograms:
         return freed
 
     def _sending(
-        self, command: Command[Any], until: float = inf, patience: RetryLimits | None = None
+        self, command: Command[Any], until: float = inf, limits: RetryLimits | None = None
     ) -> Program[CommandReply]:
         try:
             return (
-                yield from retry_command(command, until, patience or self.options.calls, tuning=self.performer.tuning)
+                yield from retry_command(
+                    command, until, limits or self.options.call_limits, tuning=self.performer.tuning
+                )
             )
         except LockBackendError as failure:
             self._with_context(failure)

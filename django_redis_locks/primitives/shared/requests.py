@@ -38,8 +38,8 @@ class LockOptions:
         after_release: called with the name when a thread has freed the lock.
         auto_release: False leaves the lock until its lease ends; this process forgets it at once.
         backend_wait: seconds for which a server that can't be reached is asked again.
-        waits: the patience of an acquire: a store that refuses is a reason to wait, unless one would go on without a lock.
-        calls: that of a call on a hold, and of a look.
+        acquire_limits: retry limits of an acquire: it waits for a store that refuses, unless ``fail_open``.
+        call_limits: retry limits of release, extend, inspection and forced release.
     """
 
     lease: int
@@ -53,13 +53,13 @@ class LockOptions:
     after_release: Callable[[str], object] | None = None
     auto_release: bool = True
     backend_wait: float = BACKEND_WAIT
-    waits: RetryLimits = field(init=False)
-    calls: RetryLimits = field(init=False)
+    acquire_limits: RetryLimits = field(init=False)
+    call_limits: RetryLimits = field(init=False)
 
     def __post_init__(self) -> None:
         patience = self.backend_wait
-        object.__setattr__(self, "waits", RetryLimits(patience, patience if self.fail_open else inf))
-        object.__setattr__(self, "calls", RetryLimits(patience, patience))
+        object.__setattr__(self, "acquire_limits", RetryLimits(patience, patience if self.fail_open else inf))
+        object.__setattr__(self, "call_limits", RetryLimits(patience, patience))
 
 
 @dataclass(slots=True)
@@ -90,18 +90,18 @@ class ForeignValue:
 class WaitRequest:
     """One caller's wish to wait for something."""
 
-    __slots__ = ("__weakref__", "home", "listened", "position", "sent", "wait", "waited", "waiter")
+    __slots__ = ("__weakref__", "home", "may_be_stored", "position", "subscribed", "wait", "waited", "waiter")
 
     def __init__(self, wait: float, home: object) -> None:
         self.wait = wait
         self.home = home
-        self.listened = False
+        self.subscribed = False
         """Tried to have the store's wake-ups reach us."""
         self.position: QueuePosition | None = None
         """What the answer to the last question said, until the queue knows it."""
         self.waiter: Waiter | None = None
         """To be given up if the wish fails, wherever an exception strikes."""
-        self.sent = False
+        self.may_be_stored = False
         """A request may be in the store, or on its way."""
         self.waited = 0.0
 
@@ -109,23 +109,23 @@ class WaitRequest:
 class AcquireRequest(WaitRequest):
     """A wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
 
-    __slots__ = ("block", "given", "grant", "hold", "inner", "owner", "raises", "token")
+    __slots__ = ("block", "grant_id", "hold", "issued", "owner", "raise_if_busy", "reentered", "token")
 
-    def __init__(self, wait: float, owner: owners.Owner, home: object, *, raises: bool = False) -> None:
+    def __init__(self, wait: float, owner: owners.Owner, home: object, *, raise_if_busy: bool = False) -> None:
         self.wait = wait  # as Wish does: a call less for every lock
         self.home = home
-        self.listened = self.sent = False
+        self.subscribed = self.may_be_stored = False
         self.position = self.waiter = None
         self.waited = 0.0
         self.owner = owner
-        self.raises = raises
+        self.raise_if_busy = raise_if_busy
         self.block = 0
         """Not 0: for a ``with`` block, which that tells from others."""
         self.token = tokens.mint_token()
-        self.grant = mint_id()
+        self.grant_id = mint_id()
         """The id of the grant to come."""
-        self.inner: Hold | None = None
+        self.reentered: Hold | None = None
         """The hold of the caller that this wish re-enters."""
         # What else must not be left behind if the wish fails:
         self.hold: Hold | None = None
-        self.given: Grant | None = None
+        self.issued: Grant | None = None

@@ -42,11 +42,11 @@ DEFAULT_LIMITS: Final = RetryLimits(BACKEND_WAIT, BACKEND_WAIT)
 def retry_command(
     command: Command[Any],
     until: float = inf,
-    patience: RetryLimits = DEFAULT_LIMITS,
+    limits: RetryLimits = DEFAULT_LIMITS,
     outage: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Program[CommandReply]:
-    """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``patience``; at least
+    """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``limits``; at least
     once. ``outage`` is given the last failure.
 
     A connection that turns out to have been closed while it lay idle is not the store's failure: it is tried again at
@@ -76,11 +76,11 @@ def retry_command(
             now = clock.now()
             if failure.unreachable:
                 first_unreached = min(first_unreached, now)
-                left = yield ReportUnreachable(sent, text, patience.unreachable)
-                left = min(left, first_unreached + patience.unreachable - now)
+                left = yield ReportUnreachable(sent, text, limits.unreachable)
+                left = min(left, first_unreached + limits.unreachable - now)
             else:
                 first_refused = min(first_refused, now)
-                left = first_refused + patience.refused - now
+                left = first_refused + limits.refused - now
             left = min(left, until - now)
             if left <= 0:
                 raise

@@ -41,7 +41,7 @@ class Requester(Protocol[W_contra, V_co]):
 
 
 def wait_loop(
-    requester: Requester[W_contra, V], request: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
+    requester: Requester[W_contra, V], request: W_contra, waiter: Waiter | None, verdict: V, limits: RetryLimits
 ) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -54,13 +54,13 @@ def wait_loop(
     give_up = begin + request.wait
     request.waiter = waiter
     uncontended = waiter is not None and requester.performer.uncontended(waiter)
-    asked = settled = False
-    rest = 0.0
+    attempted = settled = False
+    pause = 0.0
     attempt: Attempt | None = _UNQUEUED_ATTEMPT
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:
-        request.position, request.sent = None, attempt.adopted is None
+        request.position, request.may_be_stored = None, attempt.adopted is None
         command_reply = (
             attempt.adopted.go_on()
             if attempt.adopted is not None
@@ -68,15 +68,15 @@ def wait_loop(
                 yield from retry_command(
                     requester._attempt_command(request, attempt),
                     give_up,
-                    patience,
+                    limits,
                     None if waiter is None else waiter.queue,
                     tuning,
                 )
             )
         )
-        asked = True
-        verdict, settled, rest, then = requester._attempt_outcome(request, attempt, command_reply)
-        for effect in then:  # noqa: UP028 - it may be sent replies
+        attempted = True
+        verdict, settled, pause, effects = requester._attempt_outcome(request, attempt, command_reply)
+        for effect in effects:  # noqa: UP028 - it may be sent replies
             yield effect
         if settled or waiter is None or (now := clock.now()) >= give_up:
             break
@@ -84,17 +84,17 @@ def wait_loop(
             uncontended = False
             attempt = yield Wait(waiter, give_up)
             continue
-        if not attempt.address and not request.listened:
-            request.listened = True
+        if not attempt.address and not request.subscribed:
+            request.subscribed = True
             # whoever changed it meanwhile couldn't tell us
-            rest = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
+            pause = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else pause
         position, request.position = request.position, None  # told once: a wake-up may come between
-        attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, rest), position)
+        attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, pause), position)
     if waiter is not None:
         if not (uncontended and requester.performer.end_uncontended(waiter)):
-            yield LeaveQueue(waiter, min(tuning.max_poll_interval, rest) if settled else None, request.position)
+            yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if settled else None, request.position)
         request.waiter = None
-        if not asked and waiter.queue is not None and waiter.queue.failure is not None:
+        if not attempted and waiter.queue is not None and waiter.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down
             raise LockBackendError(waiter.queue.failure, transient=True)
     request.waited = clock.now() - begin

@@ -101,5 +101,5 @@ def still() -> Iterator[None]:
             patch.setattr(module, "monotonic", lambda: performer.now)
             patch.setattr(module, "micros", lambda: performer.enqueued_at)
         patch.setattr(memory.Store, "next_fence", lambda *_: 1000)
-        patch.setattr(memory.Store, "enlist", lambda *_, **__: None)
+        patch.setattr(memory.Store, "add_to_index", lambda *_, **__: None)
         yield

@@ -154,7 +154,7 @@ class Moves:
         """The smallest number of a queue that nothing reminds of any more: as good as one that never was."""
         known = set(self.machines[process].sights[state.processes[process]].numbers)
         known |= {int(number, 16) for number in state.messages[process]}
-        known |= numbers_in(tuple(a for a in self.store.lines[state.store] if a.startswith(f"{KEYS.inbox}{process} ")))
+        known |= numbers_in(tuple(a for a in self.store.queues[state.store] if a.startswith(f"{KEYS.inbox}{process} ")))
         known |= {number for copy in state.copies if copy.sender == process for number in numbers_in(copy.args)}
         return next(number for number in count(1) if number not in known)
 
@@ -188,7 +188,7 @@ class Moves:
             yield from (move for move in self._losing(less, process, request, outcome_unknown) if move.fault in kinds)
 
     def _passed(self, state: State, process: int, request: Request, reply: Any) -> int:
-        others = any(not a.startswith(f"{KEYS.inbox}{process} ") for a in self.store.lines[state.store])
+        others = any(not a.startswith(f"{KEYS.inbox}{process} ") for a in self.store.queues[state.store])
         handed = not isinstance(reply, int) and reply[2] == 0 and len(request.args) > 3 and request.args[3]
         return state.passed + 1 if self.scenario.passes < inf and handed and others else 0
 

@@ -269,7 +269,7 @@ class Process:
         if isinstance(result, Hold):
             assert contender.ask is not None
             contender.number = 0
-            contender.grant = Grant(result, self.locks[index], contender.ask.grant)
+            contender.grant = Grant(result, self.locks[index], contender.ask.grant_id)
             contender.ask = None
             contender.extended = not contender.plan.extend
             contender.leaves = self.now + contender.plan.stay

@@ -54,5 +54,5 @@ class Rules:
                 return "an empty queue is kept"
         if self._store.tokens[state.store] is not None and not state.excused:
             return ORPHAN
-        left = self._store.lines[state.store] and not state.lingering
+        left = self._store.queues[state.store] and not state.lingering
         return "a process that doesn't wait any more stays in line" if left else ""

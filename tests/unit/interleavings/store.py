@@ -49,7 +49,7 @@ class Store:
         """Whose the lock is."""
         self.last: list[int] = []
         """The last arrival in the line."""
-        self.lines: list[tuple[str, ...]] = []
+        self.queues: list[tuple[str, ...]] = []
         """The addresses in it."""
         self._number(memory.Store(), Moment(0.0))
 
@@ -103,9 +103,9 @@ class Store:
         for record in twin.records.values():
             record.token = news[record.token[0]] + record.token[1:]
         lock_id = len(KEYS.inbox)
-        twin.lines = {
+        twin.queues = {
             key: {name[:lock_id] + news[name[lock_id]] + name[lock_id + 1 :]: since for name, since in line.items()}
-            for key, line in store.lines.items()
+            for key, line in store.queues.items()
         }
         number = self._number(_deaf(twin), now)
         for channel in store.inboxes:
@@ -116,13 +116,13 @@ class Store:
         performer.now = now
         record = store.find(KEYS.lock)
         shaper = Shaper(now)
-        shape = shaper.of((store.records, store.lines, sorted(store.inboxes)))
+        shape = shaper.of((store.records, store.queues, sorted(store.inboxes)))
         number = self._numbers.setdefault(shape, len(self._numbers))
         if number == len(self._stores):
             self._stores.append((store, now))
             self.tokens.append(record.token if record is not None else None)
             self.last.append(shaper.last)
-            self.lines.append(tuple(store.lines.get(KEYS.waiters, ())))
+            self.queues.append(tuple(store.queues.get(KEYS.waiters, ())))
         return number
 
 

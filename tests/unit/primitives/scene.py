@@ -237,6 +237,6 @@ class Scene:
         self.process.settle()
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]
-        left += [f"in line: {name}" for line in store.lines.values() for name in line]
+        left += [f"queued: {name}" for queue in store.queues.values() for name in queue]
         grants = registry.at(self.process.lock().lock_id)
         return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.released]
