@@ -60,7 +60,7 @@ class Loader:
 
 
 class Running:
-    """A load whose loader has begun, and waits for the test."""
+    """A load whose loader has begun and is held by the test."""
 
     def __init__(self, loader: Loader, future: Future[Any]) -> None:
         self.loader = loader
@@ -145,7 +145,7 @@ class Callers:
 
 
 STALE: dict[str, Any] = {"ttl": 60, "stale": 600}
-"""Options of those who take a stale value."""
+"""Options of callers that take a stale value."""
 
 FACES = {"sync": Thread, "async": Task}
 
@@ -182,7 +182,7 @@ WRITES: dict[str, tuple[list[tuple[str, tuple[Any, ...], dict[str, Any]]], objec
     "incr_version to it": ([("set", ("k", "v0"), {"version": 0}), ("incr_version", ("k",), {"version": 0})], "v0"),
     "decr_version to it": ([("set", ("k", "v2"), {"version": 2}), ("decr_version", ("k",), {"version": 2})], "v2"),
 }
-"""Calls that write the value "k", by name, and what the cache has afterwards if another thread loads it meanwhile."""
+"""Calls that write the value "k", by name, and what the cache has afterwards if another thread loads it at the same time."""
 
 
 def write(name: str) -> None:

@@ -31,7 +31,7 @@ def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
 
 
 def test_caller_during_a_write_gets_what_is_written(callers: Callers) -> None:
-    """[S4] It doesn't load meanwhile."""
+    """[S4] It doesn't load during the write."""
     with write_guard("k", **at(HERE)):
         waiting = callers.wait_for()
         caches[HERE].set("k", "written")

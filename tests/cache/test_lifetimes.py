@@ -52,7 +52,7 @@ def test_value_without_a_ttl_is_shared_and_not_stored(callers: Callers) -> None:
 
 
 def test_value_that_the_loader_does_not_store_is_not_waited_for(callers: Callers) -> None:
-    """[S40] Else all who want it would load one after the other. [S10] Who comes later isn't concerned."""
+    """[S40] Otherwise all waiters would load one after the other. [S10] Later callers aren't concerned."""
     assert callers.value("k", unstored, ttl=600) == "unstored"
     assert caches[HERE].get("k") is None
     assert callers.load("k", "stored", cache=THERE).source == "loaded"
@@ -113,7 +113,7 @@ class NoRates(Exception):
 
 
 def test_exception_of_a_loader_is_raised_by_its_followers_as_a_copy(callers: Callers) -> None:
-    """[S5] As itself, a copy each, whose traceback doesn't grow with their number. Whoever comes later loads."""
+    """[S5] Each gets a copy of the error, whose traceback doesn't grow with their number. Later callers load."""
     for error in (NoRates("EUR"), OSError(2, "no such file", "rates")):
         loading = callers.begin(error)
         following = callers.follow(loading, 5)

@@ -71,7 +71,7 @@ def test_concurrent_reads_share_a_round_trip(callers: Callers, asked: Callable[[
 
 
 def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, direct: redis.Redis) -> None:
-    """[S27] [S28] [S35] Beside the value, which is the cache's own; its age is told by its end, so that nothing else is left."""
+    """[S27] [S28] [S35] The lease is beside the value, which the cache's own format keeps; its age follows from its expiry."""
     seen: dict[str, Any] = {}
 
     def load() -> dict[str, int]:

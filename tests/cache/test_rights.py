@@ -1,4 +1,4 @@
-"""A cache's user of the server, who may do what the page says and nothing else."""
+"""A server user of a cache, with exactly the rights that the documentation names."""
 
 from __future__ import annotations
 

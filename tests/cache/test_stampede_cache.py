@@ -43,7 +43,7 @@ def configure(settings: Any, **entry: Any) -> None:
 class TestWrites:
     @every_kind
     def test_write_during_a_load_wins(self) -> None:
-        """[S1] [S4] [S31] The caller gets what it loaded; the cache keeps what was written meanwhile, or nothing."""
+        """[S1] [S4] [S31] The caller gets what it loaded; the cache keeps what was written during the load, or nothing."""
         for name, (_, stays) in WRITES.items():
             with loading() as (_, future):
                 write(name)
@@ -168,7 +168,7 @@ class TestReading:
 
     @pytest.mark.usefixtures("on_redis")
     def test_read_never_denies_a_value_for_an_early_refresh(self, settings: Any) -> None:
-        """[S44] Early refresh is for loads: a session or an `in` isn't told that there is nothing."""
+        """[S44] Early refresh is for loads: a session or an `in` isn't reported as missing."""
         configure(settings, OPTIONS={"EARLY": 0.01, "STALE": 60})
         cache.get_or_set("k", "value", 60)
         assert {cache.get("k", "nothing") for _ in range(100)} == {"value"}

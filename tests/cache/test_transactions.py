@@ -142,7 +142,7 @@ def test_load_since_a_savepoint_by_hand_is_dropped_with_it(cache_pair: str) -> N
 
 
 def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None:
-    """[S1] Nobody waits for COMMIT, in this process or another one, nor does the transaction wait for those who began since.
+    """[S1] No caller waits for COMMIT, in this process or another, nor does the transaction wait for callers that began since.
     [S4] The value isn't theirs."""
     theirs, others = Loader("theirs", gate=True), [HERE, THERE]
     mine = Loader("uncommitted", gate=True)

@@ -1,4 +1,4 @@
-"""Waiting for another's load: how long, what a caller gets whose wait is over, and what those get that share a load."""
+"""Waiting for another caller's load: for how long, the result when the wait is over, and the results of a shared load."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def loaded() -> dict[str, int]:
 
 
 def load(key: str, value: str, gate: str = "", **options: Any) -> tuple[Any, str]:
-    """One caller, whose loader ends when the gate is lifted; the value and its source."""
+    """One caller; its loader ends when the test lifts the gate. Returns the value and its source."""
 
     def loader() -> str:
         with _mutex:

@@ -1,4 +1,4 @@
-"""What triggers the known defects of loads, instead of what a seed would choose."""
+"""Triggers of the known defects of loads, in place of the choices of a seed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.simulation.cache_rules import LOADED, WRITTEN
 from tests.simulation.scheduler import current
 
 if TYPE_CHECKING:
-    from tests.simulation.cache_world import CacheWorld, SimulatedRoad
+    from tests.simulation.cache_world import CacheClient, CacheWorld
 
 KEY = "k"
 
 
-def _get(coordinator: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
-    call = LoadRequest(coordinator.coordinator, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
-    return run(get_value(call), coordinator.coordinator.performer).value
+def _get(client: CacheClient, load: Callable[[], Any], **options: Any) -> Any:
+    request = LoadRequest(client.coordinator, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
+    return run(get_value(request), client.coordinator.performer).value
 
 
 def write_after_silence(world: CacheWorld) -> None:
-    """A process had no answer for two seconds: what it writes next isn't fenced, though the server is there again."""
-    here, there = world.coordinators
+    """After two seconds without an answer, the next write of a process doesn't make loads void, although the server is back."""
+    here, there = world.clients
 
     def load() -> Any:
         current().sleep(1.0)
@@ -53,8 +53,8 @@ def write_after_silence(world: CacheWorld) -> None:
 
 
 def loader_hangs(world: CacheWorld) -> None:
-    """A loader hangs; the value is in the cache meanwhile."""
-    here, _ = world.coordinators
+    """A loader hangs, and another client stores the value."""
+    here, _ = world.clients
 
     def hit() -> None:
         world._put(here.coordinator.key(KEY, None), KEY, "value")
@@ -70,57 +70,55 @@ def loader_hangs(world: CacheWorld) -> None:
     world.begin(here, "caller", hit, 0.5)
 
 
-def _hung(world: CacheWorld, coordinator: SimulatedRoad, seconds: float = 60.0, **options: Any) -> None:
-    world.begin(
-        coordinator, "caller that hangs", lambda: _get(coordinator, lambda: current().sleep(seconds), **options), 0.0
-    )
+def _hung(world: CacheWorld, client: CacheClient, seconds: float = 60.0, **options: Any) -> None:
+    world.begin(client, "caller that hangs", lambda: _get(client, lambda: current().sleep(seconds), **options), 0.0)
 
 
-def _prompt(world: CacheWorld, coordinator: SimulatedRoad, latest: float, **options: Any) -> None:
+def _prompt(world: CacheWorld, client: CacheClient, latest: float, **options: Any) -> None:
     """A caller that begins after a second must have a value by then."""
 
     def get() -> None:
         try:
-            _get(coordinator, lambda: "its own", **options)
+            _get(client, lambda: "its own", **options)
         except LoadTimeout as failure:
             world.scheduler.broken(f"a slow loader is an error: {failure}")
         if world.scheduler.now > latest:
             world.scheduler.broken(f"{current().name} has waited until {world.scheduler.now:.1f} s")
 
-    world.begin(coordinator, "caller", get, 1.0)
+    world.begin(client, "caller", get, 1.0)
 
 
 def loader_dies(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     _hung(world, here)
     _prompt(world, there, latest=7.2)
     world.scheduler.at(2.0, here.process.kill)
 
 
 def loader_is_slow(world: CacheWorld) -> None:
-    for coordinator in world.coordinators:
-        _prompt(world, coordinator, latest=14.5)
-    _hung(world, world.coordinators[0], seconds=14.0)
+    for client in world.clients:
+        _prompt(world, client, latest=14.5)
+    _hung(world, world.clients[0], seconds=14.0)
 
 
 def loader_is_overdue(world: CacheWorld) -> None:
-    """Callers give it up: first those who wait in its process, and when its lease is over the others."""
-    for coordinator in world.coordinators:
-        _prompt(world, coordinator, latest=8.5)
-    _hung(world, world.coordinators[0], max_hold=3)
+    """Callers stop waiting: first those of its process, then, when its lease ends, the others."""
+    for client in world.clients:
+        _prompt(world, client, latest=8.5)
+    _hung(world, world.clients[0], max_hold=3)
 
 
 def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
-    """Those who wait in its process learn of that by the next renewal."""
-    here, there = world.coordinators
+    """Waiters of its process learn by the next renewal that its claim is void."""
+    here, there = world.clients
     _hung(world, here)
     _prompt(world, here, latest=5.0)
     world.scheduler.at(2.0, lambda: world.invalidator(there))
 
 
 def invalidation_fails(world: CacheWorld) -> None:
-    """The server is down for 20 s. What is loaded later is right, and stays."""
-    here, _ = world.coordinators
+    """The server is down for 20 s. A value that is loaded later is current, and stays."""
+    here, _ = world.clients
     full = here.coordinator.key(KEY, None)
     world._put(full, KEY, (LOADED, 1, "", 0))
     world.server.down_until = 20.0

@@ -1,4 +1,4 @@
-"""Loads of a cache without one of their rules each: the simulator must notice."""
+"""Mutations of cache loads, each of which breaks a rule that the simulation must notice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Patch = pytest.MonkeyPatch
 
 
 def no_token(patch: Patch) -> None:
-    """[S1] Whoever has a value may store it."""
+    """[S1] A value is stored without a valid claim."""
 
     def end(store: Any, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
         store.records.pop(keys[0], None)
@@ -34,12 +34,12 @@ def no_token(patch: Patch) -> None:
 
 
 def no_generation(patch: Patch) -> None:
-    """[S31] A load of before the cache was cleared is in force."""
+    """[S31] A claim from before a clear of the cache stays in force."""
     patch.setattr(loads, "_find_load", lambda store, key, generation: store.find(key))
 
 
 def no_fence(patch: Patch) -> None:
-    """[S1] An invalidation only takes the value."""
+    """[S1] An invalidation deletes the value, and leaves the claim in force."""
 
     def fence(store: Any, keys: tuple[str, ...], *args: int) -> int:
         lease = store.records.get(keys[0])
@@ -52,19 +52,19 @@ def no_fence(patch: Patch) -> None:
 
 
 def no_block(patch: Patch) -> None:
-    """[S4] A writer lets the loads go on that run."""
+    """[S4] A write leaves running loads in force."""
     patch.setitem(memory._steps, "load/block", lambda store, keys, token, lease: 1)
 
 
 def shared_by_all(patch: Patch) -> None:
-    """[S3] Those who joined a load that is void get what it brings."""
+    """[S3] Followers of a load with a void claim get its value."""
     patch.setattr(
         LoadOutcome, "leader_only", property(lambda self: False, lambda self, leader_only: None), raising=False
     )
 
 
 def no_second_look(patch: Patch) -> None:
-    """In two steps: what was stored between the look and the claim isn't seen."""
+    """On separate servers, a value stored between the read and the claim is ignored."""
 
     def reread(call: Any, claim: Any) -> Any:
         return NOT_FOUND
@@ -74,17 +74,17 @@ def no_second_look(patch: Patch) -> None:
 
 
 def no_removal(patch: Patch) -> None:
-    """In two steps: what was stored although its claim was void stays."""
+    """On separate servers, a value stored under a void claim stays."""
     patch.setattr(store, "Delete", Fetch)
 
 
 def nobody_is_woken(patch: Patch) -> None:
-    """[S24] Those who wait find out by themselves."""
+    """[S24] The end of a load wakes no waiter."""
     patch.setattr(Store, "wake_all", lambda self, lock, waiters: None)
 
 
-def flight_kept(patch: Patch) -> None:
-    """[S21] A flight stays when who leads it is interrupted."""
+def load_never_finished(patch: Patch) -> None:
+    """[S21] A load whose leader was interrupted never ends for its followers."""
     patch.setattr(
         SingleFlight,
         "finish",
@@ -95,12 +95,12 @@ def flight_kept(patch: Patch) -> None:
 
 
 def never_too_late(patch: Patch) -> None:
-    """[S3] Who joins while the answer that decides is on its way is told what it decides."""
+    """[S3] A caller that joins after the deciding read was sent gets its outcome."""
     patch.setattr(LoadOutcome, "is_valid_since", lambda self, begin: not self.leader_only)
 
 
 def not_forgotten(patch: Patch) -> None:
-    """[S3] Who comes after an invalidation of this very process joins what began before."""
+    """[S3] A caller after an invalidation in the same process joins a load that began before it."""
     patch.setattr(SingleFlight, "forget", lambda self, key: None)
     never_too_late(patch)
 
@@ -122,6 +122,6 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (no_second_look, "it was loaded", ""),
     (no_removal, "the cache holds", ""),
     (nobody_is_woken, "nothing goes wrong", ""),
-    (flight_kept, "a flight is left|never ends|nothing goes wrong", ""),
+    (load_never_finished, "a load is left|never ends|nothing goes wrong", ""),
 ]
-"""Each with what is said of it, and the scene in which it shows if it is rare in the others."""
+"""Each with a pattern of the rule that breaks, and the scene to run if it is rare in the others."""

@@ -1,4 +1,4 @@
-"""What must hold for loads of a cache, whatever happens."""
+"""The rules that loads of a cache keep under all faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks.cache import values
 
 if TYPE_CHECKING:
-    from tests.simulation.cache_world import CacheWorld, SimulatedRoad
+    from tests.simulation.cache_world import CacheClient, CacheWorld
     from tests.simulation.scheduler import Actor
 
 LOADED, WRITTEN = "loaded", "written"
@@ -42,16 +42,16 @@ class CacheRules:
 
     Attributes:
         floor: of each key the oldest version that the cache may hold.
-        owed: invalidations that failed, which living processes have repeated in the end.
-        disturbed: how often anything happened after which a value must be loaded once more.
-        seen: values that were in the cache once: where it is beside the server, one that is about to be removed may be read.
+        owed: failed invalidations, which living processes have to repeat by the end.
+        disturbed: the number of events after each of which one more load is allowed.
+        seen: values that were in the cache: on separate servers, a value may be read that is about to be deleted.
     """
 
     def __init__(self, world: CacheWorld) -> None:
         self.world = world
         self.floor: Counter[str] = Counter()
         self.loads: Counter[str] = Counter()
-        self.owed: list[tuple[SimulatedRoad, int, str]] = []
+        self.owed: list[tuple[CacheClient, int, str]] = []
         self.disturbed = 0
         self.seen: set[Any] = set()
         self.struck: set[str] = set()
@@ -71,17 +71,17 @@ class CacheRules:
         self.look()
 
     def held(self, key: str) -> Any:
-        """What the cache holds."""
+        """Return what the cache holds."""
         world = self.world
         if not world.same_server:
             return values.unwrap(world.cache.get(key))
-        found = world.server.store.values.get(world.coordinators[0].coordinator.key(key, None))
+        found = world.server.store.values.get(world.clients[0].coordinator.key(key, None))
         if found is None or (found[1] is not None and found[1] <= world.scheduler.now):
             return None
         return pickle.loads(found[0])
 
     def look(self) -> None:
-        """What the cache holds is never older than what was invalidated."""
+        """The cache never holds a value older than the last invalidation."""
         if not self.world.same_server:
             self.seen.update(self.held(key) for key in KEYS)
         for key, floor in self.floor.items():
@@ -92,15 +92,15 @@ class CacheRules:
                 self._broken(f"the cache holds {found}, and nothing older than {floor} may be there")
 
     def _runs(self, name: str) -> bool:
-        """In two steps there is a window, which is closed when the load has ended."""
+        """On separate servers a void value is in the cache until its load has ended."""
         return any(actor.name == name and not actor.over for actor in self.world.actors)
 
     def _excused(self, found: Any) -> bool:
-        """A caller that died or was struck in that window can't close it."""
+        """A caller that died or was interrupted before that can't delete its value."""
         dead = any(actor.name == found[2] and actor.process.dead for actor in self.world.actors)
         return dead or found[2] in self.struck
 
-    def told(self, asked: Asked) -> None:
+    def check_result(self, asked: Asked) -> None:
         world = self.world
         for key, floor in asked.floor.items():
             kind, version, by, _ = asked.values[key]
@@ -111,8 +111,8 @@ class CacheRules:
             self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")
 
     def _cover_what_was_owed(self) -> None:
-        for coordinator, version, key in self.owed:
-            if not coordinator.process.dead:
+        for client, version, key in self.owed:
+            if not client.process.dead:
                 self.covered(version, key)
 
     def judge(self) -> None:
@@ -123,12 +123,12 @@ class CacheRules:
         for actor in self.world.actors:
             if not actor.over and not actor.process.dead:
                 self._broken(f"{actor.name} never ends")
-        for coordinator in self.world.coordinators:
-            if not coordinator.process.dead:
-                if coordinator.coordinator.single_flight._inflight:
-                    self._broken(f"a flight is left in {coordinator.process.name}")
-                if len(coordinator.process.engine._queues):
-                    self._broken(f"a waiter is left in {coordinator.process.name}")
+        for client in self.world.clients:
+            if not client.process.dead:
+                if client.coordinator.single_flight._inflight:
+                    self._broken(f"a load is left in {client.process.name}")
+                if len(client.process.engine._queues):
+                    self._broken(f"a waiter is left in {client.process.name}")
         if not self.world.chances:
             most = 1 + self.disturbed
             if any(number > most for number in self.loads.values()):

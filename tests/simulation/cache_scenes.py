@@ -1,4 +1,4 @@
-"""What is asked of the cache in the cache world, and what goes wrong: a seed chooses one of these."""
+"""The scenes of the cache world: requests to the cache, and faults. A seed chooses one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Scene = Callable[["CacheWorld"], None]
 
 
 def uncontended(world: CacheWorld) -> None:
-    """Nothing but callers: one load is enough."""
-    for coordinator in world.coordinators:
+    """Callers only: one load is enough."""
+    for client in world.clients:
         for _ in range(2):
-            world.caller(coordinator)
+            world.caller(client)
 
 
 def invalidated(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.caller(here)
     world.caller(there)
     world.invalidator(here)
@@ -28,14 +28,14 @@ def invalidated(world: CacheWorld) -> None:
 
 
 def followed(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.caller(there)
     world.invalidator(here)
     world.caller(there)
 
 
 def twice(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.caller(here)
     world.invalidator(here)
     world.caller(there)
@@ -44,7 +44,7 @@ def twice(world: CacheWorld) -> None:
 
 
 def written(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.caller(here)
     world.caller(there)
     world.writer(there)
@@ -53,7 +53,7 @@ def written(world: CacheWorld) -> None:
 
 
 def cleared(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.caller(here)
     world.caller(there)
     world.clearer(here)
@@ -61,7 +61,7 @@ def cleared(world: CacheWorld) -> None:
 
 
 def refreshed(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     world.put(0)
     world.refresher(here)
     world.caller(there)
@@ -71,16 +71,16 @@ def refreshed(world: CacheWorld) -> None:
 
 
 def stale(world: CacheWorld) -> None:
-    """[S43] Whoever has a stale value doesn't wait."""
-    world.put(0, lives=30.0 if world.same_server else -1.0)
-    for coordinator in world.coordinators:
+    """[S43] A caller with a stale value doesn't wait."""
+    world.put(0, seconds=30.0 if world.same_server else -1.0)
+    for client in world.clients:
         for _ in range(2):
-            world.caller(coordinator, stale=50)
+            world.caller(client, stale=50)
 
 
 def stale_and_invalidated(world: CacheWorld) -> None:
-    here, there = world.coordinators
-    world.put(0, lives=30.0 if world.same_server else -1.0)
+    here, there = world.clients
+    world.put(0, seconds=30.0 if world.same_server else -1.0)
     world.caller(here, stale=50)
     world.caller(there, stale=50, refresh="thread")
     world.invalidator(here)
@@ -89,9 +89,9 @@ def stale_and_invalidated(world: CacheWorld) -> None:
 
 
 def handed_over(world: CacheWorld) -> None:
-    """Another process carries out what one has claimed."""
-    here, there = world.coordinators
-    world.put(0, lives=30.0 if world.same_server else -1.0)
+    """Another process carries out a claimed load."""
+    here, there = world.clients
+    world.put(0, seconds=30.0 if world.same_server else -1.0)
 
     def submit(job: Any) -> None:
         world.worker(there, job.token, stale=50)
@@ -103,8 +103,8 @@ def handed_over(world: CacheWorld) -> None:
 
 
 def impatient(world: CacheWorld) -> None:
-    """[S12] Their wait is shorter than a load may take."""
-    here, there = world.coordinators
+    """[S12] Callers wait for less time than a load may take."""
+    here, there = world.clients
     world.disturbed += 3
     world.caller(here)
     world.caller(here, wait=0.5)
@@ -115,7 +115,7 @@ def impatient(world: CacheWorld) -> None:
 
 def several(world: CacheWorld) -> None:
     """[S17] Keys in different orders."""
-    here, there = world.coordinators
+    here, there = world.clients
     world.many(here, "a", "b")
     world.many(there, "b", "a", "c")
     world.invalidator(here, "b")
@@ -124,9 +124,9 @@ def several(world: CacheWorld) -> None:
 
 
 def several_stale(world: CacheWorld) -> None:
-    here, there = world.coordinators
+    here, there = world.clients
     for key in ("a", "b"):
-        world.put(0, lives=30.0 if world.same_server else -1.0, key=key)
+        world.put(0, seconds=30.0 if world.same_server else -1.0, key=key)
     world.many(here, "a", "b", stale=50)
     world.many(there, "b", "a", stale=50)
     world.invalidator(here, "b")

@@ -1,7 +1,7 @@
-"""Callers, writers and those who invalidate a cache, in a few processes, while everything goes wrong that a seed chooses.
+"""Callers, writers and invalidators of a cache in a few processes, with faults that a seed chooses.
 
-The programs of loads are the product's, over the simulated server; where the values aren't on that server they are in a
-cache of this world.
+The programs of loads are those of the package, on the simulated server. Values that aren't on that server are in a dict of
+this world.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, values
-from django_redis_locks.cache.loading import singleflight as single_flight
-from django_redis_locks.cache.loading import store as endings
+from django_redis_locks.cache.loading import singleflight
+from django_redis_locks.cache.loading import store as load_completion
 from django_redis_locks.cache.loading.batch import get_values
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
 from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, LeadInBackground, Store
@@ -45,7 +45,7 @@ ALIAS = "default"
 
 
 class NoRates(Exception):
-    """What a loader raises."""
+    """Raised by loaders that fail."""
 
 
 class CacheWorld:
@@ -72,18 +72,18 @@ class CacheWorld:
         self.settings = AliasSettings(
             "default", MemoryBackend, LOCATION, {}, "lock", 30_000, 10.0, 3600.0, False, False, False, (), "answer"
         )
-        self.coordinators = [self._new_road("p1"), self._new_road("p2")]
+        self.clients = [self._new_client("p1"), self._new_client("p2")]
         self.actors: list[Actor] = []
 
     @property
     def processes(self) -> list[Process]:
         return self.scheduler.processes
 
-    def _new_road(self, name: str) -> SimulatedRoad:
-        return SimulatedRoad(self, Process(self.server, name, self.settings))
+    def _new_client(self, name: str) -> CacheClient:
+        return CacheClient(self, Process(self.server, name, self.settings))
 
     def run(self) -> None:
-        jitter, endings.random = endings.random, lambda: 0.0
+        jitter, load_completion.random = load_completion.random, lambda: 0.0
         try:
             self.scheduler.say(
                 "the scene: %s, %s", self.scene, "one server" if self.same_server else "separate servers"
@@ -96,10 +96,10 @@ class CacheWorld:
             self.scheduler.run_until(self._quiet, LATEST)
             self.rules.judge()
         finally:
-            endings.random = jitter
+            load_completion.random = jitter
 
     def _populate(self) -> None:
-        """The scene, once, or several times one after the other."""
+        """Begin the scene, once or several times one after the other."""
         for wave in range(self.random.choice([1, 11, 13])):
             self.offset = wave * self.random.choice([0.0, 0.002, 0.01, 0.1])
             self.begin_scene(self)
@@ -109,52 +109,52 @@ class CacheWorld:
             if not process.dead:
                 process.kill()
         self.server.forget()
-        for coordinator in self.coordinators:
-            coordinator.coordinator.retries.drop()
-            for group in (coordinator.coordinator.single_flight, coordinator.coordinator.reads):
-                single_flight._all.remove(group)
+        for client in self.clients:
+            client.coordinator.retries.drop()
+            for group in (client.coordinator.single_flight, client.coordinator.reads):
+                singleflight._all.remove(group)
 
     def _quiet(self) -> bool:
-        living = [coordinator for coordinator in self.coordinators if not coordinator.process.dead]
-        return not any(coordinator.process.busy or coordinator.coordinator.retries.pending for coordinator in living)
+        living = [client for client in self.clients if not client.process.dead]
+        return not any(client.process.busy or client.coordinator.retries.pending for client in living)
 
     # What threads do.
 
-    def begin(self, coordinator: SimulatedRoad, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
+    def begin(self, client: CacheClient, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
         after = self.offset + self.random.choice([0.0, 0.001, 0.01]) if after is None else after
-        actor = coordinator.process.thread(f"{name} {len(self.actors) + 1}", act, after)
+        actor = client.process.thread(f"{name} {len(self.actors) + 1}", act, after)
         self.actors.append(actor)
         return actor
 
-    def _call(self, coordinator: SimulatedRoad, key: str, **options: Any) -> LoadRequest:
+    def _request(self, client: CacheClient, key: str, **options: Any) -> LoadRequest:
         return LoadRequest(
-            coordinator.coordinator, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options})
+            client.coordinator, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options})
         )
 
-    def caller(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+    def caller(self, client: CacheClient, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(get_value(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
+            return {key: run(get_value(self._request(client, key, **options)), client.coordinator.performer)}
 
-        self._ask(coordinator, "caller", [key], bool(options.get("stale")), get)
+        self._ask(client, "caller", [key], bool(options.get("stale")), get)
 
-    def many(self, coordinator: SimulatedRoad, *keys: str, **options: Any) -> None:
+    def many(self, client: CacheClient, *keys: str, **options: Any) -> None:
         def get() -> dict[str, Any]:
             loaders = {key: self.loader(key) for key in keys}
             load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
             given = options_of({"ttl": 60, "jitter": 0, **options})
-            return run(get_values(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.performer)
+            return run(get_values(client.coordinator, keys, None, load, given), client.coordinator.performer)
 
-        self._ask(coordinator, "caller of many", list(keys), False, get)
+        self._ask(client, "caller of many", list(keys), False, get)
 
-    def refresher(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+    def refresher(self, client: CacheClient, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(reload_value(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
+            return {key: run(reload_value(self._request(client, key, **options)), client.coordinator.performer)}
 
         self.rules.disturbed += 1
-        self._ask(coordinator, "refresher", [key], False, get)
+        self._ask(client, "refresher", [key], False, get)
 
     def _ask(
-        self, coordinator: SimulatedRoad, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
+        self, client: CacheClient, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
     ) -> None:
         def ask() -> None:
             asked = Asked(current(), {key: self.rules.floor[key] for key in keys}, stale, self.scheduler.now)
@@ -169,9 +169,9 @@ class CacheWorld:
             asked.values = {key: result.value for key, result in results.items()}
             asked.source = ",".join(result.source for result in results.values())
             self.scheduler.say("%s is given %s (%s)", asked.actor.name, asked.values, asked.source)
-            self.rules.told(asked)
+            self.rules.check_result(asked)
 
-        self.begin(coordinator, name, ask)
+        self.begin(client, name, ask)
 
     def loader(self, key: str) -> Callable[[], Any]:
         def load() -> Any:
@@ -190,43 +190,43 @@ class CacheWorld:
 
         return load
 
-    def invalidator(self, coordinator: SimulatedRoad, key: str = KEY, **how: int) -> None:
+    def invalidator(self, client: CacheClient, key: str = KEY, **how: int) -> None:
         def work() -> None:
             before = self._change()
             failure = run(
-                invalidate_all(coordinator.coordinator, [(coordinator.coordinator.key(key, None), key, None)], **how),
-                coordinator.coordinator.performer,
+                invalidate_all(client.coordinator, [(client.coordinator.key(key, None), key, None)], **how),
+                client.coordinator.performer,
             )
             if failure is not None:
                 self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
             if how.get("keep"):
                 return
             if failure is not None:
-                self.rules.owed.append((coordinator, before, key))
+                self.rules.owed.append((client, before, key))
             else:
                 self.rules.covered(before, key)
 
         self.rules.disturbed += 1 if self.same_server else 2
-        self.begin(coordinator, "invalidator", work)
+        self.begin(client, "invalidator", work)
 
-    def writer(self, coordinator: SimulatedRoad, key: str = KEY) -> None:
+    def writer(self, client: CacheClient, key: str = KEY) -> None:
         def work() -> None:
             before = self._change()
-            full = coordinator.coordinator.key(key, None)
-            with write_guard(coordinator.coordinator, [full]):
+            full = client.coordinator.key(key, None)
+            with write_guard(client.coordinator, [full]):
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
                 self._put(full, key, (WRITTEN, before, current().name, 0))
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
-            if not coordinator.coordinator.down:
+            if not client.coordinator.down:
                 self.rules.covered(before, key)
 
         self.rules.disturbed += 1
-        self.begin(coordinator, "writer", work)
+        self.begin(client, "writer", work)
 
-    def clearer(self, coordinator: SimulatedRoad, *keys: str) -> None:
+    def clearer(self, client: CacheClient, *keys: str) -> None:
         def work() -> None:
             before = self._change()
-            with clear_guard(coordinator.coordinator):
+            with clear_guard(client.coordinator):
                 current().sleep(self.faults.trip())
                 self.cache.clear()
                 if self.same_server:  # FLUSHDB takes all there is
@@ -234,18 +234,18 @@ class CacheWorld:
                     for part in (store.values, store.records, store.fences, store.queues):
                         part.clear()
                 current().sleep(self.faults.trip())
-            if not coordinator.coordinator.down:
+            if not client.coordinator.down:
                 for key in keys or (KEY,):
                     self.rules.covered(before, key)
 
         self.rules.disturbed += 3
         self.rules.cleared = True
-        self.begin(coordinator, "clearer", work)
+        self.begin(client, "clearer", work)
 
-    def worker(self, coordinator: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
-        """Carries out a load that was handed over."""
-        call = self._call(coordinator, key, **options)
-        self.begin(coordinator, "worker", lambda: run(carry_out(call, token), coordinator.coordinator.performer))
+    def worker(self, client: CacheClient, token: str, key: str = KEY, **options: Any) -> None:
+        """Carry out a load that was handed over."""
+        request = self._request(client, key, **options)
+        self.begin(client, "worker", lambda: run(carry_out(request, token), client.coordinator.performer))
 
     def _change(self) -> int:
         self.database += 1
@@ -262,16 +262,16 @@ class CacheWorld:
     def disturbed(self, count: int) -> None:
         self.rules.disturbed = count
 
-    def put(self, version: int, lives: float | None = None, key: str = KEY) -> None:
-        """Have a value in the cache from the beginning."""
+    def put(self, version: int, seconds: float | None = None, key: str = KEY) -> None:
+        """Put a value into the cache before the first caller."""
         if self.actors:
             return
         value = (LOADED, version, "another one", 0)
         if self.same_server:
-            full = self.coordinators[0].coordinator.key(key, None)
-            self.server.store.values[full] = pickle.dumps(value), None if lives is None else lives
+            full = self.clients[0].coordinator.key(key, None)
+            self.server.store.values[full] = pickle.dumps(value), None if seconds is None else seconds
         else:
-            self.cache[key] = value if lives is None else values.Envelope(value, self.server.wall() + lives)
+            self.cache[key] = value if seconds is None else values.Envelope(value, self.server.wall() + seconds)
 
     def _put(self, full: str, key: str, value: Any) -> None:
         if self.same_server:
@@ -296,18 +296,18 @@ class CacheWorld:
 
     def _death(self) -> None:
         number = self.random.randrange(2)
-        coordinator = self.coordinators[number]
+        client = self.clients[number]
         self.faults.count("death")
-        self.scheduler.say("*** %s dies", coordinator.process.name)
+        self.scheduler.say("*** %s dies", client.process.name)
         self.rules.disturbed += 1
-        coordinator.process.kill()
+        client.process.kill()
 
     def _stall(self) -> None:
         self.faults.count("stall")
         self.scheduler.say("*** all processes stand still for 40 s")
         self.rules.disturbed += 1
-        for coordinator in self.coordinators:
-            coordinator.process.stop(40.0)
+        for client in self.clients:
+            client.process.stop(40.0)
 
     def _outage(self) -> None:
         seconds = self.random.choice([0.5, 5.0, 30.0])
@@ -327,8 +327,8 @@ class CacheWorld:
             actor.wake()
 
 
-class SimulatedRoad:
-    """The product's road of one process, and what it reaches beside the server."""
+class CacheClient:
+    """A cache as one process uses it: the coordinator of the package, and effects on the simulated cache."""
 
     def __init__(self, world: CacheWorld, process: Process) -> None:
         self.world = world
@@ -339,7 +339,7 @@ class SimulatedRoad:
         )
         world.scheduler.enter(None)
         self.coordinator.performer.handlers |= {
-            LeadInBackground: self._behind,
+            LeadInBackground: self._lead_in_background,
             Fetch: lambda effect: self._cached(lambda cache: cache.get(effect.key, MISSING)),
             FetchMany: lambda effect: self._cached(
                 lambda cache: {key: cache[key] for key in effect.keys if key in cache}
@@ -348,9 +348,9 @@ class SimulatedRoad:
             Delete: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
         }
 
-    def _behind(self, effect: LeadInBackground) -> None:
+    def _lead_in_background(self, effect: LeadInBackground) -> None:
         self.world.begin(
-            self, f"{current().name} behind", partial(run, effect.program, self.coordinator.performer), 0.0
+            self, f"{current().name} in the background", partial(run, effect.program, self.coordinator.performer), 0.0
         )
 
     def _cached(self, do: Callable[[dict[str, Any]], Any]) -> Any:
