@@ -1,6 +1,6 @@
 """Celery tasks that never overlap, and submissions that run once.
 
-``SingletonTask`` and ``IdempotentTask`` are base classes of tasks; everything else is values, errors and signals.
+``SingletonTask`` and ``IdempotentTask`` are base classes of tasks; the rest are values, errors and counters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``app.conf.redis_locks``: the settings of the locks for a program without Django's."""
+"""``app.conf.redis_locks``: the settings of the locks, for programs without Django settings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _adopted: Any = None
 
 
 def apply_settings(app: Celery) -> None:
-    """Tell ``locks`` what the app's configuration says; where Django has ``REDIS_LOCKS``, that wins."""
-    global _adopted  # noqa: PLW0603 - the locks are the process's
+    """Configure ``locks`` from the app's configuration. ``REDIS_LOCKS`` of Django settings takes precedence."""
+    global _adopted  # noqa: PLW0603 - one configuration per process
     table = app.conf.get("redis_locks")
     if table is not None and table != _adopted:
         locks.configure(table)

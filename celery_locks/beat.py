@@ -1,9 +1,8 @@
-"""Several beats with the same schedule publish each tick once, whichever scheduler they use.
+"""De-duplicates beat: several beats with the same schedule publish each tick once, with any scheduler.
 
-A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows for which entry of
-the schedule it is called. The beat that gets there first *claims* the tick, by a record; the others find the claim. It
-only saves messages: a tick that was published twice, since the store was down or the wrapping failed, meets the lock
-of its task.
+A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows the schedule's entry
+that it is called for. The first beat *claims* the tick with a record; the others find the claim. This only saves messages:
+the lock of the task covers a tick that was published twice because the store was down or the wrapping failed.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 STORE_WAIT: Final = 1.0
-"""Seconds that beat waits for a store that can't be reached: all its entries wait with it."""
+"""Seconds that beat waits for a store that refuses: all its entries wait too."""
 
 RETRY_AFTER: Final = 5.0
-"""Seconds after that for which ticks are published without a claim."""
+"""Seconds after a failure of the store in which ticks are published without a claim."""
 
 _ATTEMPTS: Final = 10
 
@@ -41,11 +40,11 @@ class Tick:
     """An entry of the schedule that is due.
 
     Attributes:
-        entry: its name.
+        entry: the name of the entry.
         task: the name of its task.
-        ttl: for so many seconds its claim lasts.
-        slot: when it was due, in seconds since 1970; None for an interval.
-        beat: which scheduler it comes from.
+        ttl: seconds that its claim lasts.
+        slot: the Unix time at which it was due; None for an interval.
+        beat: the id of the scheduler.
     """
 
     __slots__ = ("beat", "claim", "entry", "slot", "task", "ttl")
@@ -57,7 +56,7 @@ class Tick:
         self.slot = slot
         self.beat = beat
         self.claim: Claim | None = None
-        """One answer for the whole tick: a task may publish more than one message for it."""
+        """The claim, made once per tick: a task may publish several messages for it."""
 
     def __repr__(self) -> str:
         return f"<Tick of {self.entry!r}>"
@@ -92,7 +91,7 @@ class Claim:
         self._record = record
 
     def give_back(self) -> None:
-        """After a failed publish: the tick is the next beat's. Never raises."""
+        """Release the claim after a failed publish, so that another beat publishes the tick. Never raises."""
         if self._tick.claim is self:
             self._tick.claim = None
         record, self._record = self._record, None
@@ -109,20 +108,20 @@ class Claim:
 _current: ContextVar[Tick | None] = ContextVar("celery_locks_tick", default=None)
 
 _down: dict[str, float] = {}
-"""Aliases whose store couldn't be reached, and until when they are left alone."""
+"""Until when an alias isn't used after its store couldn't be reached."""
 clock.on_install(_down.clear)
 
 
 def current(task: str | None = None) -> Tick | None:
-    """The tick for which beat is calling; given the name of a task, only if it is that task's."""
+    """The tick that beat publishes in this context; None if there is none, or if it isn't that of the named task."""
     tick = _current.get()
     return tick if tick is None or task is None or tick.task == task else None
 
 
 def claim(using: str, tick: Tick, task_id: str) -> Claim:
-    """Claim a tick for a task that is to be published. Who asks again in the same tick gets the same answer.
+    """Claim a tick for the task that is to be published. A second call for the same tick returns the same claim.
 
-    If the store can't be reached it is won: the locks of the task tell the copies apart.
+    If the store can't be reached, every beat wins: the lock of the task covers the copies.
     """
     if tick.claim is None:
         tick.claim = _claim(using, tick, task_id)
@@ -156,10 +155,10 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
 
 
 def covers(found: Record, tick: Tick) -> bool:
-    """Whether the claim that was found is of the same tick, or so recent that this one is done with it.
+    """Whether an existing claim is of the same tick, or of an interval's tick that is recent enough.
 
-    A claim that was made under another schedule says nothing: whoever changes an entry from monthly to hourly doesn't
-    wait for a month. A beat's own claim doesn't stop its next tick, however late it came to the last one.
+    A claim of another schedule doesn't count: an entry that is changed from monthly to hourly doesn't pause for a month. A
+    beat's own claim doesn't suppress its next tick, however late the last one was.
     """
     fields = found.fields
     slot, lasts = fields.get("slot"), fields.get("for")
@@ -172,7 +171,7 @@ def covers(found: Record, tick: Tick) -> bool:
 
 
 def attach(scheduler: Scheduler) -> None:
-    """Have the ticks of a scheduler known. Beat's own is attached when it starts."""
+    """Wrap a scheduler's ``apply_async``, so that its ticks are claimed. Beat's own scheduler is attached at its start."""
     plain: Callable[..., Any] = scheduler.apply_async
     if hasattr(plain, "celery_locks"):  # an embedded beat sends both signals
         return
@@ -197,7 +196,7 @@ def _tick_of(scheduler: Scheduler, entry: ScheduleEntry, beat: str) -> Tick | No
             return None
         found = due(plan, entry.last_run_at)
         return None if found is None else Tick(str(name), task, found.ttl, found.slot, beat)
-    except Exception:  # noqa: BLE001 - a schedule may be anybody's
+    except Exception:  # noqa: BLE001 - schedules are user code
         _log.exception("The schedule of beat entry %r can't be read: each beat publishes its ticks", entry.name)
         return None
 
@@ -205,7 +204,7 @@ def _tick_of(scheduler: Scheduler, entry: ScheduleEntry, beat: str) -> Tick | No
 def _beat_starts(sender: Any, **_: object) -> None:
     try:
         attach(sender.scheduler)
-    except Exception:  # noqa: BLE001 - Celery would swallow it
+    except Exception:  # noqa: BLE001 - Celery would hide it
         _log.exception(
             "The ticks of this beat can't be told apart from other beats': each of them publishes every tick. "
             "The locks of the tasks hold all the same"

@@ -1,7 +1,7 @@
 """``refresh="celery"`` of cached functions: a worker loads the value that a web process has claimed.
 
-The claim goes with the message, and ends with its lease: a message that is lost, or comes too late, is followed by the next
-caller's; one that comes twice, or after an invalidation, finds the claim void and does nothing.
+The message carries the claim, which ends with its lease. If a message is lost or late, the next caller sends another one; a
+message that is delivered twice, or after an invalidation, has no valid claim and does nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 NAME: Final = "celery_locks.load"
 
 CONNECT_ONCE: Final[dict[str, Any]] = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
-"""A broker that was restarted is connected to again; one that is down isn't waited for."""
+"""Retry policy: reconnect once to a broker that was restarted; don't wait for one that is down."""
 
 RETRY_AFTER: Final = 5.0
-"""Seconds after a broker couldn't be reached in which it isn't tried: a host that doesn't answer costs each caller time."""
+"""Seconds after a failed connection in which a broker isn't tried: a host that doesn't answer delays each caller."""
 
 _down: WeakKeyDictionary[Celery, float] = WeakKeyDictionary()
 clock.on_install(_down.clear)
@@ -33,7 +33,7 @@ clock.on_install(_down.clear)
 # Celery's own class, whatever the app prefers
 @shared_task(name=NAME, base=Task, ignore_result=True, max_retries=0, acks_late=False)
 def load(path: str, args: list[Any], kwargs: dict[str, Any], token: str) -> bool:
-    """Load the value of a cached function for these arguments; False if that isn't to be done any more."""
+    """Load the value of a cached function for these arguments. Returns False if the claim isn't valid any more."""
     from django_redis_locks.cache.decorator.function import take_over  # noqa: PLC0415 - most projects don't need it
 
     return take_over(path, token, args, kwargs)
@@ -44,11 +44,11 @@ def submit(job: Job) -> None:
 
     Raises:
         TypeError: its arguments can't be sent.
-        LookupError: no worker would find its function.
+        LookupError: a worker couldn't import its function.
         OperationalError: the broker can't be reached.
     """
     kwargs = dict(job.kwargs or {})
-    hidden = {"argsrepr": repr((job.path,)), "kwargsrepr": "{}"}  # no secret in anybody's log
+    hidden = {"argsrepr": repr((job.path,)), "kwargsrepr": "{}"}  # the token is a secret: keep it out of logs
     options: dict[str, Any] = {"expires": job.expire, **hidden}
     task: Task[Any, Any] = load  # a proxy: that of the app which is current
     _check(job, task, kwargs)
@@ -60,7 +60,7 @@ def submit(job: Job) -> None:
     if clock.now() < _down.get(app, 0.0):
         raise OperationalError("the broker couldn't be reached a moment ago")
     with app.producer_pool.acquire(block=True) as producer:
-        # retry=False says nothing of connecting, which is tried for seconds, nor does a policy in older kombu
+        # retry=False doesn't cover connecting, which is retried for seconds; nor does a policy in older versions of kombu
         assert producer.connection is not None  # noqa: S101 - it is of a pool
         try:
             producer.connection.ensure_connection(**CONNECT_ONCE)

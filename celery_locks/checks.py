@@ -1,4 +1,4 @@
-"""What is doubtful about the tasks of an app: told when a worker starts, and by ``manage.py check``."""
+"""Warnings about the tasks of an app: logged when a worker starts, and reported by ``manage.py check``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("celery_locks")
 
 
 class TaskWarning(NamedTuple):
-    """Something doubtful, as a system check of Django has it."""
+    """A warning with the parts of a Django system check message."""
 
     id: str
     message: str
@@ -31,7 +31,7 @@ class TaskWarning(NamedTuple):
 
 
 def task_warnings(app: Celery) -> Iterator[TaskWarning]:
-    """Everything doubtful about the tasks of an app; no I/O."""
+    """All warnings about the tasks of an app. Does no I/O."""
     for name in sorted(app.tasks):
         task = app.tasks[name]
         if isinstance(task, TaskOptions) and not task.plain:
@@ -109,7 +109,7 @@ def _of_loads(app: Celery) -> Iterator[TaskWarning]:
 
 @register("celery_locks")
 def check(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
-    """For Django: the app that is current, if it has tasks of ours."""
+    """Django's system check, for the current app."""
     return [Warning(warning.message, hint=warning.hint, id=warning.id) for warning in task_warnings(current_app)]
 
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .options import TaskOptions
 
 BROKER_PAUSE: Final = 1.0
-"""Seconds between two attempts to send a message again, while the broker is down."""
+"""Seconds between two attempts to redeliver a message while the broker is down."""
 
 MAX_PAUSE: Final = 30.0
-"""Seconds between two looks at a result that is awaited, or at a store that is down."""
+"""The longest pause, in seconds, before a message is redelivered that waits for a result, a lease or the store."""
 
 
 class Delivery:
@@ -47,6 +47,7 @@ class Delivery:
         return self.may_follow and has_results(self.task)
 
     def _conflict(self, job: Job) -> Job | None:
+        """Apply ``lock_on_conflict``: raise, or return the job to decide about next."""
         task = self.task
         how = "retry" if self.header.retry_on_conflict else conflict_policy(task)
         if how == "follow" and not self._can_follow():
@@ -58,12 +59,12 @@ class Delivery:
             patience = conflict_wait(task)
             if self.waited < patience:
                 begin = clock.now()
-                # the end of a rest is no change
+                # the end of lock_min_hold doesn't change the record
                 left = min(patience - self.waited, job.left if job.state == "done" else inf)
                 now = self.job_record.wait_for_change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
-        # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
+        # only lock_on_conflict="retry" limits the redeliveries: otherwise a long run of another job would lose this one
         is_bounded = task.lock_on_conflict == "retry" and not self.header.retry_on_conflict
         if how == "retry" and (not is_bounded or self.header.redeliveries < task.lock_max_retries):
             self._redeliver(seconds(task.lock_retry_delay), "another job has its key")
@@ -84,11 +85,11 @@ class Delivery:
         )
 
     def _backoff(self) -> float:
-        """Seconds until this message looks for a result again."""
+        """Seconds until this message checks for a result again."""
         return min(0.5 * 2.0 ** min(self.header.redeliveries, 6), MAX_PAUSE)
 
     def _redeliver(self, pause: float, why: str) -> NoReturn:
-        """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
+        """Send the same message again with a delay, and end this delivery. Waits for a broker that is down."""
         pause = bounded_delay(self.task, pause)
         request = self.task.request
         if request.is_eager:
@@ -100,7 +101,7 @@ class Delivery:
             try:
                 same.apply_async()
                 break
-            except (OperationalError, OSError) as trouble:  # nobody else has this message
+            except (OperationalError, OSError) as trouble:  # this worker has the only copy of the message
                 signals.log_broker_failure(self.task, self.message.id, trouble)
                 clock.sleep(BROKER_PAUSE)
         signals.send(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
@@ -119,6 +120,6 @@ class Delivery:
         self._ignore(why)
 
     def _redeliver_after_failure(self, failure: LockBackendError) -> NoReturn:
-        """A job never runs unlocked, and its message isn't lost: it comes again."""
+        """Redeliver the message after a failure of the store: a job never runs unlocked."""
         signals.log_failure(self.task, self.message.id, "start", failure)
         self._redeliver(min(2.0 ** min(self.header.redeliveries, 5), MAX_PAUSE), "the store of the locks is down")

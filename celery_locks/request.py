@@ -1,4 +1,4 @@
-"""In the worker's main process: a run whose process died gives its key back at once, and a job that was revoked does too.
+"""In the worker's main process: releases the keys of runs whose process died, and of jobs that were revoked or expired.
 
 ``Request.on_failure`` is the only hook of Celery that is called for every death of a child. Everything here may come
 twice, or not at all: the lease ends what is left. Celery imports this module in workers only.
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("celery_locks")
 
 DEATH_GRACE: Final = 5.0
-"""Seconds in which a child that is over its time limit surely ends, or is killed."""
+"""Seconds after its time limit in which a child has ended or was killed."""
 
 KILL_DELAY: Final = 1.0
-"""Seconds after which one that didn't end by itself usually was: Celery gives it a tenth of one."""
+"""Seconds after which such a child was usually killed: Celery gives it 0.1 seconds to end by itself."""
 
 
 POLL_INTERVAL: Final = 0.2
-"""Seconds between two checks for dead children, of some microseconds each."""
+"""Seconds between two checks for dead children; a check takes microseconds."""
 
 
 class Request(CelerysRequest):
-    """A message that this worker runs."""
+    """A request of Celery that releases the key of a dead run, a revoked job or an expired one."""
 
     _already_revoked: bool
 
@@ -58,7 +58,7 @@ class Request(CelerysRequest):
         outcome = expire(self)
         if outcome == "dropped":
             return bool(super().revoked())
-        if outcome == "replaced":  # its id isn't revoked: it is that of the message that has taken its place
+        if outcome == "replaced":  # its id isn't revoked: the message that replaced it has the same one
             self._already_revoked = True
             task_ready(self)
             self.acknowledge()
@@ -72,19 +72,23 @@ class Request(CelerysRequest):
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
-            # before the message goes back: whoever gets it finds a free key
+            # before the message is requeued: the next worker finds a free key
             free_dead_run(self, redelivered=is_redelivered(self, failure))
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
 def is_expired(request: Any) -> bool:
-    """Whether the time of a message that wasn't run is over."""
+    """Whether a message that wasn't run has expired."""
     return bool(request.expires) and clock.wall() > request.expires.timestamp()
 
 
 def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
-    """What becomes of a message that has expired. Its job is dropped, unless another message of it has taken this one's place,
-    or it has begun: then this one is a copy, which the task decides about."""
+    """Handle a message that has expired.
+
+    Returns:
+        ``"dropped"``: its job was dropped. ``"replaced"``: another message of the job has replaced it. ``"begun"``: the job
+        runs or has run, so the message is a copy, which the task handles.
+    """
     outcome: Literal["dropped", "replaced", "begun"] = "dropped"
 
     def decide(job_record: JobRecord, job: Job | None) -> None:
@@ -94,7 +98,7 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
                 outcome = "replaced"
             elif job.state not in WAITING or _tries(request) < job.retries:
                 outcome = "begun"
-            elif not job_record.drop(job):  # another submission was faster, or its own was being confirmed
+            elif not job_record.drop(job):  # another submission changed it, or its own confirmed it
                 job = job_record.read()
                 continue
             return
@@ -104,11 +108,12 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
 
 
 def expire_lease_soon(request: Any) -> None:
-    """What the child that runs a request holds soon ends. It renews that until it is killed, so it is looked at again then."""
+    """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again when its child was killed: the child renews it
+    until then."""
     _shorten(request)
     after = threading.Timer(KILL_DELAY, _shorten, (request,))
     after.daemon = True
-    with suppress(RuntimeError):  # no thread to be had
+    with suppress(RuntimeError):  # no thread can be started
         after.start()
 
 
@@ -117,7 +122,7 @@ def _shorten(request: Any) -> None:
 
 
 def free_dead_run(request: Any, *, redelivered: bool) -> None:
-    """Give back what the child that ran a request held. ``redelivered``: its message comes back."""
+    """Release the key of a request's dead run; keep it for the message if that is ``redelivered``."""
 
     def free(job_record: JobRecord, job: Job) -> None:
         if redelivered:
@@ -131,9 +136,9 @@ def free_dead_run(request: Any, *, redelivered: bool) -> None:
 
 
 def is_redelivered(request: Any, failure: BaseException) -> bool:
-    """Whether the message of a request whose child is gone is delivered again, or sent again."""
+    """Whether the message of a request whose child died is redelivered, or sent again as a retry."""
     task = request.task
-    if getattr(request, "_already_cancelled", False):  # the worker ends, or has lost its broker
+    if getattr(request, "_already_cancelled", False):  # the worker shuts down, or lost its broker
         return bool(task.acks_late)
     if getattr(request, "_already_revoked", False) or isinstance(failure, Terminated):
         return False
@@ -147,7 +152,7 @@ def _tries(request: Any) -> int:
 
 
 def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
-    """Do something with the record of a request's run, if it is that of its child, and its result isn't stored."""
+    """Call ``act`` with the record of a request's run, if its child holds it and hasn't stored the result."""
 
     def with_run(job_record: JobRecord, job: Job) -> None:
         if job.process == process_digest(request.worker_pid) and (job.state == "running" or not _stored(request)):
@@ -157,14 +162,15 @@ def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
 
 
 def _stored(request: Any) -> bool:
-    """Whether the run of a request has stored its result; also if that can't be found out: a copy of its message will."""
+    """Whether the run of a request has stored its result, or the result backend can't be read: then a copy of the message
+    decides."""
     return result_state(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
 def _with_record(
     request: Any, record_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
 ) -> None:
-    """Do something with the record of a request's job, if it is that job's."""
+    """Call ``act`` with the record of a request's job, if the record is that job's. Never raises."""
     task, context = request.task, request._context
     try:
         header = header_in(context.headers, request.id)
@@ -175,18 +181,18 @@ def _with_record(
             act(job_record, job)
     except LockError as failure:
         signals.log_failure(task, request.id, "release", failure)
-    except Exception:  # noqa: BLE001 - the worker's main process goes on
+    except Exception:  # noqa: BLE001 - the worker's main process continues
         _log.exception("%s[%s]: its key stays taken until its lease ends", task.name, request.id)
 
 
 def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
-    """It was revoked, or expired, before it started."""
+    """Drop a job that was revoked, or expired, before it started."""
     if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
         return
 
     def drop(job_record: JobRecord, job: Job | None) -> None:
         while job is not None and job.id == request.id and job.state in WAITING and not job_record.drop(job):
-            job = job_record.read()  # its submission was being confirmed
+            job = job_record.read()  # its submission was confirmed between read and drop
 
     _with_record(request, record_of, drop)
 

@@ -1,8 +1,8 @@
-"""Which tick of a beat schedule this is, and for how long it counts as done.
+"""Identifies the tick of a beat schedule, and computes how long it counts as published.
 
-A crontab is due at the same moments everywhere: its tick is known by its *slot*, the moment at which it was due, whenever
-a beat gets round to it and whatever that beat's clock says. An interval has no such moments, since each beat counts
-from when it started: a tick is done if another beat's was less than an interval ago.
+A crontab is due at the same times in every beat: its tick is identified by its *slot*, the time at which it was due, even if
+a beat is late or its clock is wrong. An interval has no such times, since each beat counts from its own start: a tick counts
+as published if another beat's was less than an interval ago.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Final, NamedTuple
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
 INTERVAL_SHARE: Final = 0.9
-"""Of an interval for which a tick keeps the other beats' away. The rest is for beats that aren't punctual, and too short for
-fewer than ten of them to take turns."""
+"""Share of an interval for which a tick suppresses those of other beats. The remainder is for beats that aren't punctual; it
+is too short for fewer than ten beats to publish in turns."""
 
 SLOT_SHARE: Final = 1.5
-"""Of the distance between two slots for which the earlier one is remembered: a beat whose clock is slow, and one that
-restarts, come to it late."""
+"""Share of the time between two slots for which the earlier one is remembered: a beat with a slow clock, or one that
+restarts, is late."""
 
 UNKNOWN_SHARE: Final = 0.5
-"""The same for a schedule of which we don't know whether it is due at the same moments everywhere."""
+"""The same for other schedules, which may not be due at the same times in every beat."""
 
 SHORTEST: Final = 0.01
-"""A claim that is shorter isn't worth it."""
+"""The shortest claim in seconds."""
 
 TOLERANCE: Final = 0.5
-"""Slots that are so close are the same one: they are reckoned from the clock, and for a sunset not to the microsecond. One
-that beat has found to have come may be ahead of us by so much."""
+"""Seconds by which the times of the same slot may differ: they are computed from the clock, for a sunset not to the
+microsecond. A slot may be due for beat that much earlier than it is here."""
 
 _LONGEST: Final = 366 * 86400.0
-"""So far back a slot is looked for, and so long it is remembered at most."""
+"""Seconds: the limit of the search for the latest slot, and of its claim."""
 
 _PAUSE: Final = timedelta(seconds=0.1)
 
@@ -40,8 +40,8 @@ class Due(NamedTuple):
     """A tick that is due.
 
     Attributes:
-        slot: when it was due, in seconds since 1970; None if that means nothing to another beat.
-        ttl: for so many seconds it counts as done.
+        slot: the Unix time at which it was due; None if other beats have other times.
+        ttl: seconds for which it counts as published.
     """
 
     slot: float | None
@@ -49,12 +49,12 @@ class Due(NamedTuple):
 
 
 def due(plan: BaseSchedule, last_run_at: datetime | None) -> Due | None:
-    """The tick of this schedule that is due now. None: it can't be told from the next one."""
+    """The tick of this schedule that is due now; None if the time to the next one is too short for a claim."""
     now = _now(plan).timestamp()
     if isinstance(plan, solar):
         now += TOLERANCE
     following = due_after(plan, now)
-    if isinstance(plan, schedule):  # up to the next tick, not the whole interval: a relative one may be due earlier
+    if isinstance(plan, schedule):  # up to the next tick: a relative schedule may be due before a whole interval
         return _for(INTERVAL_SHARE * (following - now))
     if isinstance(plan, crontab | solar) or hasattr(plan, "clocked_time"):  # the latter is django-celery-beat's
         slot = _latest(plan, last_run_at, now, following)
@@ -65,10 +65,10 @@ def due(plan: BaseSchedule, last_run_at: datetime | None) -> Due | None:
 
 
 def due_after(plan: BaseSchedule, moment: float) -> float:
-    """When a schedule is due next, if it was done at a moment."""
+    """The Unix time at which a schedule is due next after a run at ``moment``."""
     for _ in range(3):
         now = _now(plan)
-        left = plan.remaining_estimate(datetime.fromtimestamp(moment, now.tzinfo))  # up to a "now" of its own
+        left = plan.remaining_estimate(datetime.fromtimestamp(moment, now.tzinfo))  # from its own reading of the clock
         if _now(plan) - now < _PAUSE:
             break
     return now.timestamp() + left.total_seconds()
@@ -83,10 +83,10 @@ def _for(ttl: float) -> Due | None:
 
 
 def _latest(plan: BaseSchedule, last_run_at: datetime | None, now: float, following: float) -> float | None:
-    """The latest slot that has come, after the last run. None: none has, the scheduler has reasons of its own.
+    """The latest slot since the last run that is due; None if there is none, so the scheduler runs the entry otherwise.
 
-    Schedules only look ahead, so it is looked for from further and further back. A beat that was away for many slots
-    makes up for the latest one.
+    Schedules compute only the next slot, so the search starts further back each time. A beat that missed many slots
+    publishes the latest one.
     """
     since = now - _LONGEST
     if last_run_at is not None:

@@ -1,7 +1,7 @@
 """``delay()`` and ``apply_async()``: one message for a job, however often it is submitted.
 
-The key is reserved, the message sent, and the reservation confirmed. Who finds a key that is being reserved waits for the
-end of that, so a result that is returned belongs to a message that was sent.
+The key is reserved, the message sent, and the reservation confirmed. A submitter that finds a reservation in progress waits
+until it is confirmed or abandoned; a returned result therefore always belongs to a message that was sent.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 Publish = Callable[..., "AsyncResult[Any]"]
 
 AWAITING_OPTIONS: Final = ("chord", "chain", "group_id", "link", "link_error")
-"""Options by which a caller or a canvas waits for this very task."""
+"""Options of ``apply_async`` by which a caller or a canvas waits for this task id."""
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
-"""What a message can't be made of. After any other failure the broker may have taken it."""
+"""Errors raised before a message is sent. After any other one the broker may have taken it."""
 
 
 def submit(
@@ -52,8 +52,14 @@ def submit(
     options: dict[str, Any],
     send: Callable[..., AsyncResult[Any]],
 ) -> AsyncResult[Any]:
-    """Send the message of a job, unless there is one. ``send(task_id, headers, **changes)`` is Celery's own
-    ``apply_async`` with the caller's options, which the last ones replace.
+    """Send the message of a job, unless there is one already.
+
+    Args:
+        task, args, kwargs: the call.
+        task_id: the id that the caller gave, or None.
+        key: the ``idempotency_key``, or None.
+        options: the caller's options of ``apply_async``.
+        send: Celery's own ``apply_async`` with these options, called with ``task_id``, ``headers`` and changes of them.
 
     Raises:
         DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
@@ -65,9 +71,9 @@ def submit(
 
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
-    if known is not None:  # a retry, or a copy that comes again
+    if known is not None:  # a retry, or a redelivery
         result = mark(publish(known.id, known), duplicated=False)
-        if run is not None and known.key == run.header.key:  # only now: there is a message
+        if run is not None and known.key == run.header.key:  # set only now, since the message was sent
             run.successor = _successor(task, known.id, options)
         return result
     place_key, fingerprint = key_of(task, args, kwargs, key)
@@ -84,7 +90,7 @@ def submit(
         if not claim.won:
             signals.send(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
             return mark(task.AsyncResult(claim.winner), duplicated=True)
-        if claim.store_down:  # beat's other entries don't wait for the store again
+        if claim.store_down:  # else each entry of beat would wait for the store
             return mark(publish(new.id, new), duplicated=False)
         try:
             return submission.result()
@@ -99,9 +105,9 @@ def _successor(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Succes
 
 
 def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
-    """A job submits itself: that message takes over when this run ends. One is enough."""
+    """Submit a job from its own run: that message gets the key when the run ends. There is one such message at most."""
     task, new, successor = submission.task, submission.new, run.successor
-    itself = new.id == run.header.id  # it replaces itself
+    itself = new.id == run.header.id  # the same task id is submitted again
     queued = None if successor is None or itself else Job("queued", successor.id)
     if queued is not None and task.lock_on_duplicate != "queue" and not submission.is_void(queued):
         return submission.duplicate(queued)
@@ -112,7 +118,7 @@ def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
 
 
 class _Submission:
-    """One submission of a job that isn't part of another one's run."""
+    """One submission of a job."""
 
     def __init__(
         self, task: TaskOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, id_given: bool
@@ -123,11 +129,11 @@ class _Submission:
         self.options = options
         self.id_given = id_given
         self.ticking = False
-        """Beat submits it: an error would only be a line in beat's log, and a lost tick."""
+        """Whether beat submits it: an error would only be logged by beat, and the tick lost."""
         self.job_record: JobRecord = record_of(task, new.key)
         self.times = times_of(task, options)
         self.changes: dict[str, Any] = {}
-        """Of the options, for a message that takes another one's place."""
+        """Changes of the options, for a message that replaces another one."""
         self.job = Job(
             "reserved",
             new.id,
@@ -164,7 +170,7 @@ class _Submission:
         return result
 
     def _on_existing(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """The key isn't free: the result for the caller, or what to look at next."""
+        """Handle a key that isn't free. Returns the caller's result, or the job to decide about next."""
         self._check_fingerprint(job)
         found = at_submit(job)
         if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
@@ -172,7 +178,7 @@ class _Submission:
         if found is Submit.AWAIT:
             return None, self.job_record.wait_for_change(job, job.known.lease_left + 0.1)
         if found is Submit.REPEAT:
-            # no caller got the id of that one; this one's id may be known already
+            # no caller has the id of the unconfirmed message; the id of this one may be known already
             same = {} if self._is_awaited() else {"id": job.id, "fingerprint": job.fingerprint}
             return self._publish_instead(job, self._replacement_for(job, **same), None)
         raises = self.task.lock_on_duplicate == "raise" and not self.ticking
@@ -188,8 +194,7 @@ class _Submission:
         return self._resend(job, times)
 
     def _resend(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """The message that is queued comes too late or is dropped too early: send a second one, under the id of the job, which
-        takes its place."""
+        """Replace a queued message that starts too late or expires too early: send another one under the job's id."""
         own = self.times
         self.times, self.changes = times, {**times.options(), "retries": job.retries}
         first, late = job.first or job.reserved, max(job.late_until, job.due)
@@ -203,14 +208,14 @@ class _Submission:
         return mark(result, duplicated=True), now
 
     def _replacement_for(self, job: Job, **changes: Any) -> Job:
-        """This submission's job, whose message takes the place of another one."""
+        """This submission's job, as a replacement for another one."""
         late = max(job.late_until, job.due)
         return replace(
             self.job, first=job.first or job.reserved, last_success=job.last_success, late_until=late, **changes
         )
 
     def _publish_instead(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Send a message instead of one that was sent, or may have been."""
+        """Send a message that replaces one that was sent, or may have been."""
         done, now = self.job_record.put(job, new, SENDING_LEASE)
         if not done or now is None:
             return None, now
@@ -219,7 +224,7 @@ class _Submission:
         return self._send(now, replaced), now
 
     def _send(self, reserved: Job, replaced: Job | None) -> AsyncResult[Any]:
-        """The key is reserved: send the message, and say so."""
+        """Send the message of a reserved job, and record that."""
         version = reserved.known.version
         self.new = replace(self.new, reserved=version)
         try:
@@ -230,7 +235,7 @@ class _Submission:
         queued = self.job.in_state("queued", reserved=version)
         try:
             self.job_record.put(reserved, queued, self.times.message_ttl(self.task))
-        except LockBackendError as failure:  # the message is out: the worker takes the key
+        except LockBackendError as failure:  # the message was sent: the worker takes the key
             signals.log_failure(self.task, self.new.id, "submission", failure)
         return mark(result, duplicated=False)
 
@@ -239,11 +244,11 @@ class _Submission:
             if not isinstance(failure, _NOT_SENT):
                 unsure = reserved.in_state("unsure", reserved=reserved.known.version)
                 self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
-            elif replaced is not None and self.task.unique_until != "start":  # where it may have begun meanwhile
+            elif replaced is not None and self.task.unique_until != "start":  # where the replaced job may run already
                 self.job_record.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
             else:
                 self.job_record.drop(reserved)
-        except LockBackendError as trouble:  # its lease frees the key
+        except LockBackendError as trouble:  # the key is free when the lease ends
             signals.log_failure(self.task, self.new.id, "submission", trouble)
 
     def _check_fingerprint(self, job: Job) -> None:
@@ -257,8 +262,8 @@ class _Submission:
             )
 
     def is_void(self, job: Job) -> bool:
-        """Whether nothing will come of it: it was revoked while it was queued, and may never reach a worker; or its process
-        died before it stored the result that is to be the answer."""
+        """Whether a job won't have a result: it was revoked while it was queued, and may never reach a worker; or its process
+        died before it stored the result."""
         queued = job.state == "queued" and not self.task.ignore_result
         if not queued and not (job.process and job.state == "done" and job.age > RESULT_DEADLINE):
             return False
@@ -266,12 +271,17 @@ class _Submission:
         return bool(state) and queued is (state in READY_STATES)
 
     def _is_awaited(self) -> bool:
-        """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""
+        """Whether a caller, a chord, a group, a chain or a callback waits for this task id."""
         return self.id_given or self.job.awaited
 
     def duplicate(self, job: Job, *, separate: bool = False, sooner: bool = False) -> AsyncResult[Any]:
-        """What a submission is answered with whose job is there already. ``separate``: it has a message of its own, since that
-        job's comes later than it should (``sooner``), or may be dropped before."""
+        """The result of a submission whose job exists already.
+
+        Args:
+            job: the existing job.
+            separate: send a message of its own, since the job's message starts too late or may expire before.
+            sooner: the job's message starts too late.
+        """
         if (self._is_awaited() or separate) and self.task.lock_on_duplicate != "raise":
             how = self.task.lock_canvas if self._is_awaited() else "follow"
             if how == "follow" and (sooner or not has_results(self.task)):
@@ -299,6 +309,6 @@ class _Submission:
 
 
 def mark(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
-    """A result that says whether another submission had been first."""
+    """Set ``result.deduplicated``: whether the job had been submitted before."""
     result.deduplicated = duplicated  # type: ignore[attr-defined]
     return result

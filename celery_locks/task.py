@@ -30,14 +30,13 @@ REQUEST = "celery_locks.request:Request"
 
 
 def _composed(theirs: Any) -> Any:
-    """A task's own ``Request``, which frees the keys of dead runs as well."""
+    """A subclass of a task's own ``Request`` that also releases the keys of dead runs."""
     theirs, ours = symbol_by_name(theirs), symbol_by_name(REQUEST)
     return theirs if issubclass(theirs, ours) else type(theirs.__name__, (ours, theirs), {})
 
 
 def _call_under_lock(task: type[LockedTask]) -> None:
-    """A ``__call__`` of the user's comes before ours, and may call ``run()`` itself, as Flask's documentation has it. So
-    the lock is taken around it, where Celery calls the task."""
+    """Take the lock around a user's own ``__call__``, which may call ``run()`` itself, as Flask's documentation shows."""
     call = task.__call__
     if call is LockedTask.__call__ or call in _under_lock:
         return
@@ -54,7 +53,7 @@ _under_lock: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 class LockedTask(TaskOptions[P, R_co]):
-    """What both base classes are: one machine, whose options differ."""
+    """The common base of ``SingletonTask`` and ``IdempotentTask``, which differ in their options."""
 
     abstract = True
     Request = REQUEST
@@ -70,10 +69,10 @@ class LockedTask(TaskOptions[P, R_co]):
 
     @property
     def lock(self) -> RunLock:
-        """The lock of the run that goes on.
+        """The lock of the current run.
 
         Raises:
-            LockNotOwned: none goes on: the task is called directly, or eagerly without ``lock_eager``.
+            LockNotOwned: there is none: the task is called directly, or eagerly without ``lock_eager``.
         """
         own = self.request.get("lock_run")
         if own is None:
@@ -95,17 +94,18 @@ class LockedTask(TaskOptions[P, R_co]):
         idempotency_key: str | None = None,
         **options: Any,
     ) -> AsyncResult[Any]:
-        """As Celery's, unless the same job is queued, runs, or was answered.
+        """Send the task, unless the same job is queued, runs, or has a result that still counts.
 
         Args:
-            idempotency_key: names the job instead of its arguments.
+            idempotency_key: identifies the job instead of its arguments.
+            args, kwargs, task_id, producer, link, link_error, shadow, **options: as Celery's ``apply_async``.
 
         Returns:
-            The result of the job that is run, with ``.deduplicated``: whether that had been submitted before.
+            The result of the job, with ``.deduplicated``: whether it had been submitted before.
 
         Raises:
-            DuplicateTask: it was, and ``lock_on_duplicate`` is ``"raise"``.
-            IdempotencyKeyReused: the key came with other arguments before.
+            DuplicateTask: it had, and ``lock_on_duplicate`` is ``"raise"``.
+            IdempotencyKeyReused: the key was used with other arguments before.
             TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
         """
@@ -125,12 +125,15 @@ class LockedTask(TaskOptions[P, R_co]):
         return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
 
     async def aapply_async(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
-        """As ``apply_async``, from a coroutine: the broker's library blocks, so it is called in a thread."""
+        """As ``apply_async``, from a coroutine. It runs in a thread, since the broker's library blocks.
+
+        Returns and raises the same.
+        """
         result: AsyncResult[Any] = await sync_to_async(self.apply_async)(*args, **kwargs)
         return result
 
     async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]:
-        """As ``delay``, from a coroutine."""
+        """As ``delay``, from a coroutine. Returns and raises what ``apply_async`` does."""
         return await self.aapply_async(args, kwargs)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -139,7 +142,7 @@ class LockedTask(TaskOptions[P, R_co]):
         )
 
     def _run_locked(self, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the body under the task's lock, unless this is a call within its run, or one that takes none."""
+        """Run the body under the task's lock, unless this is a call within its run, a direct one or an eager one."""
         request = self.request
         plain = request.called_directly or (request.is_eager and not self.lock_eager)
         if plain or self.plain or request.get("lock_run") is not None:
@@ -149,12 +152,12 @@ class LockedTask(TaskOptions[P, R_co]):
     def _body(self, *args: Any, **kwargs: Any) -> Any:
         call = super().__call__
         if getattr(call, "__func__", None) is Task.__call__ and not self.request.called_directly:
-            return self.run(*args, **kwargs)  # Celery's own would hide the request from the body
+            return self.run(*args, **kwargs)  # Celery's own __call__ would hide the request from the body
         return call(*args, **kwargs)
 
 
 class SingletonTask(LockedTask[P, R_co]):
-    """A job that never overlaps itself: one run per key in the cluster, and of many submissions that wait only one.
+    """A job that never overlaps itself: one run per key in the cluster, and one queued message.
 
     ::
 
@@ -173,8 +176,15 @@ class SingletonTask(LockedTask[P, R_co]):
 
 
 class IdempotentTask(LockedTask[P, R_co]):
-    """A job that is run once however often it is submitted: ``delay()`` twice is one message, and the second caller gets
-    the result of the first one. For the options see ``TaskOptions``."""
+    """A job that runs once, however often it is submitted: two calls of ``delay()`` send one message and have one result.
+
+    ::
+
+        @shared_task(base=IdempotentTask)
+        def confirm_order(order_id): ...
+
+    For the options see ``TaskOptions``.
+    """
 
     abstract = True
     lock_on_backend_error = "closed"

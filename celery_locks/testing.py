@@ -1,8 +1,8 @@
 """For the tests of projects whose tasks are locked.
 
-``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` has a job run elsewhere, so
-that a test can see what a duplicate or a conflict does. With a real worker (``celery.contrib.testing.worker.start_worker``)
-nothing of this is needed: give the app a Redis of the tests' own.
+``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` makes a job appear to run in
+another worker, to test duplicates and conflicts. With a real worker (``celery.contrib.testing.worker.start_worker``) neither
+is needed: give the app a Redis server of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 
 @contextmanager
 def locked_eager(app: Celery) -> Iterator[None]:
-    """``delay()`` and ``apply_async()`` run the task at once, under its lock, which is kept in memory. What is submitted
-    while the same job runs meets its lock as in a worker; nothing is found to be a duplicate before that."""
+    """Run tasks at once in ``delay()`` and ``apply_async()``, under their locks, which are kept in memory.
+
+    A submission of the same job from its own run meets the lock as in a worker. Submissions aren't checked for duplicates.
+
+    Args:
+        app: the Celery app.
+    """
     with ExitStack() as stack:
         stack.enter_context(override_locks() if settings.configured else _without_django(app))
         stack.callback(setattr, app.conf, "task_always_eager", app.conf.task_always_eager)
@@ -53,7 +58,18 @@ def _without_django(app: Celery) -> Iterator[None]:
 
 @contextmanager
 def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
-    """Have the job of these arguments run, as if in another worker: gives the id of its task."""
+    """Hold the key of a call as a run in another worker does.
+
+    Args:
+        task: the task.
+        *args, **kwargs: its arguments.
+
+    Yields:
+        The id of the running task.
+
+    Raises:
+        AssertionError: the job runs already.
+    """
     job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run=uuid(), holder_fields=holder_here(task))
     found = job_record.read()

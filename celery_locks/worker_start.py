@@ -1,4 +1,4 @@
-"""A message that a worker is to run: it gets its key, or something else is done with it."""
+"""Starts a delivered message in the worker: takes its key, or handles it in another way."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from .options import TaskOptions
 
 PREDECESSOR_WAIT: Final = 5.0
-"""Seconds that a retry waits for the run before it, which is in its last lines."""
+"""Seconds that a retry waits for the end of the run that sent it."""
 
 
 class DeliveredTask(Delivery):
-    """A message that a worker is to run."""
+    """A message that a worker is about to run."""
 
     def __init__(self, task: TaskOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = task.request
@@ -42,7 +42,7 @@ class DeliveredTask(Delivery):
         self.result: Any = None
 
     def begin(self) -> RunHold | None:
-        """Take the key; None: another message's result is the answer, see ``header.follows``."""
+        """Take the key. Returns None if this message takes the result of another one instead, see ``header.follows``."""
         while True:
             try:
                 return self._begin()
@@ -52,7 +52,7 @@ class DeliveredTask(Delivery):
     def _begin(self) -> RunHold | None:
         if self.task.unique_until == "start":
             self._check_replaced()
-        job: Job | None = None  # the first try to take the key tells
+        job: Job | None = None  # read by the first attempt to take the key
         until = clock.now() + PREDECESSOR_WAIT
         while not self.header.follows:
             found = at_start(job, self.message)
@@ -69,23 +69,23 @@ class DeliveredTask(Delivery):
         return None
 
     def _check_stored(self, job: Job) -> Verdict:
-        """Of a copy of a job that is done: its result may come yet, or its process died before it stored that."""
+        """The verdict on a copy of a job that is done: its result may still be stored, or its process died before that."""
         state = result_state(self.task, self.message.id)
         if state in READY_STATES:
             return Verdict.ENDED
         return Verdict.RUN if state and job.age > RESULT_DEADLINE else Verdict.UNSTORED
 
     def _handle(self, found: Verdict, job: Job) -> Job | None:
-        """What is done instead of a run; most of it raises ``Ignore``."""
+        """Handle a verdict other than ``RUN``: raise ``Ignore``, or return the job to decide about next."""
         if found is Verdict.CONFLICT:
             return self._conflict(job)
         if found is Verdict.OVERTAKEN and self._has_result():
-            self._ignore(Verdict.ENDED.value)  # it was run then, and this is a late copy
+            self._ignore(Verdict.ENDED.value)  # so this is a late copy
         late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._is_awaited()
         follows = self.task.lock_canvas == "follow" if late else self._was_done(found)
         if self._is_answer(found, job) or (follows and self._can_follow()):
             self.header = replace(self.header, follows=job.id)
-        elif late and self.task.lock_canvas != "fail":  # it has a run of its own, after the others
+        elif late and self.task.lock_canvas != "fail":  # it is run after the others
             self.header = replace(self.header, reserved=0, retry_on_conflict=True)
             self.message = replace(self.message, header=self.header)
         else:
@@ -93,7 +93,7 @@ class DeliveredTask(Delivery):
         return job
 
     def _was_done(self, found: Verdict) -> bool:
-        """Whether a later submission of the same job has done what this one asked for, rather than replaced it."""
+        """Whether a later submission of the same job did this one's work, rather than replaced it."""
         return found is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
 
     def _has_result(self) -> bool:
@@ -114,28 +114,29 @@ class DeliveredTask(Delivery):
         self._ignore(found.value if found is Verdict.STALE else f"it was run to its end before, as {job.id}")
 
     def _is_answer(self, found: Verdict, job: Job) -> bool:
-        """Whether this job's result is the one to take."""
+        """Whether this job's result is the result of this message."""
         stands = found is Verdict.ANSWERED or (found is Verdict.REDELIVER and job.merged_id == self.message.id)
         return stands and self._may_take_result(job) and self._can_follow()
 
     def _may_take_result(self, job: Job) -> bool:
-        """A job that was to replace others has a run of its own: its arguments are the newest."""
+        """Whether this message may take that job's result. With ``lock_on_duplicate="replace"`` one that another run was to
+        complete too is run itself: its arguments are the newest."""
         return self.may_follow and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
 
     def _check_replaced(self) -> None:
-        """The record of what is queued is another one: is this message in it no more?"""
+        """Handle a message that was replaced in the queue's record, which isn't the run's record."""
         job = record_of(self.task, self.header.key).read()
         found = at_start(job, self.message)
         if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
             self._handle(found, job)
 
     def _is_awaited(self) -> bool:
-        """Somebody waits for this very task: it may be replaced, but not be without a result."""
+        """Whether a canvas or a callback waits for this task id: it may be replaced, but needs a result."""
         about = self.task.request
         return bool(about.chord or about.group or about.chain or about.callbacks or about.errbacks)
 
     def _twin(self, previous: Job | None) -> str:
-        """The message for which this run stands too, if each isn't to have a run of its own."""
+        """The id of another message of the same job that this run completes too; "" if every message is run."""
         task = self.task
         if previous is None:
             return ""
@@ -170,7 +171,7 @@ class DeliveredTask(Delivery):
         )
         held = RunHold(task, header, job, self.job_record)
         try:
-            # what is renewed is renewed as long as it is reachable, and so must not be kept by its own callback
+            # the lease is renewed while the record is referenced, so its own callback must not reference it
             done, now = self.job_record.put_renewed(
                 previous, job, task.lock_expire, max_hold_of(task), LossCallback(ref(held))
             )
@@ -186,15 +187,22 @@ class DeliveredTask(Delivery):
         return held, now
 
     def _leave_queue(self) -> None:
-        """The job starts: from now on a submission is another job."""
+        """Delete the queue's record of this job: from now on a submission is another job."""
         queue = record_of(self.task, self.header.key)
         job = queue.read()
         while job is not None and job.id == self.message.id and not queue.drop(job):
-            job = queue.read()  # its submission was being confirmed
+            job = queue.read()  # its submission was confirmed between read and drop
 
     def take_result(self) -> bool:
-        """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be
-        one, this message comes again later; False if there won't be."""
+        """Take the result of the job that this one follows.
+
+        Returns:
+            True if there is a result, which is in ``self.result`` then; False if there won't be one.
+
+        Raises:
+            Ignore: there may be a result later: the message is redelivered.
+            Exception: that job's own, if it failed.
+        """
         task, leader = self.task, self.header.follows
         if task.request.is_eager:
             self._ignore(f"it is the same job as {leader}")
@@ -211,8 +219,8 @@ class DeliveredTask(Delivery):
             self._redeliver_after_failure(failure)
         if revoked:
             if job is None or job.id in (leader, self.message.id):
-                return self._stop_following()  # it wasn't revoked itself, and may have asked for more time
-            self.header = replace(self.header, follows=job.id)  # which has replaced it
+                return self._stop_following()  # only the other task was revoked; this one may have a later expiry
+            self.header = replace(self.header, follows=job.id)  # the job that replaced it
             return self.take_result()
         goes_on = job is not None and (
             leader in (job.id, job.merged_id) or (job.run and job.run == self.header.submitted_by)
@@ -222,13 +230,14 @@ class DeliveredTask(Delivery):
         return self._stop_following()
 
     def _stop_following(self) -> bool:
-        """There won't be a result to take: it has a run of its own."""
+        """There won't be a result to take: this message is run itself."""
         self.may_follow = False
         self.header = replace(self.header, follows="", retry_on_conflict=True)
         return False
 
     def _leader_job(self) -> Job | None:
-        """The job that this one follows, or what there is instead. A job leaves the queue's record when it runs already."""
+        """The job that this one follows, or the one in its record now. With ``unique_until="start"`` a job leaves the queue's
+        record when it runs."""
         leader = self.header.follows
         job = record_of(self.task, self.header.key).read()
         if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.merged_id)):
