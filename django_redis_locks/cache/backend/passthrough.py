@@ -1,6 +1,6 @@
-"""What a wrapped cache has and Django's caches don't, such as ``ttl`` and ``delete_pattern`` of django-redis.
+"""Attributes of a wrapped cache that Django's caches lack, such as ``ttl`` and ``delete_pattern`` of django-redis.
 
-A method that may write is fenced like ``clear``: nobody knows which keys it means, so every load that runs is void.
+A method that may write is guarded like ``clear``: its keys aren't known, so it voids all running loads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..loading.invalidation import aclear_guard, clear_guard, write_guard
-from .sync_in_loop import anywhere
+from .sync_in_loop import allowed_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 READERS: Final = frozenset(
     {
-        # Of django-redis and those who follow it: lifetimes, names of keys, locks
+        # Of django-redis and caches with its methods: lifetimes, names of keys, locks
         *("ttl", "pttl", "expiretime", "keys", "iter_keys", "scan", "exists", "type", "lock", "get_lock", "get_client"),
         *("make_pattern", "reverse_key", "encode", "decode", "info", "memory_usage"),
         # What reads hashes, sets and lists
@@ -41,7 +41,7 @@ READERS: Final = frozenset(
         *("zcard", "zcount", "zrange", "zrank", "zscore", "zmscore"),
     }
 )
-"""They store nothing. An ``a`` before a name makes it the asynchronous twin."""
+"""Methods that write nothing. Their a-twins count as well."""
 
 ONE_KEY: Final = {
     "persist": 1,
@@ -52,7 +52,7 @@ ONE_KEY: Final = {
     "pexpire_at": 2,
     "pexpireat": 2,
 }
-"""They change the lifetime of one key: where their ``version`` stands."""
+"""Methods that change the lifetime of one key, with the position of their argument ``version``."""
 
 
 class Wrapper(Protocol):
@@ -63,36 +63,36 @@ class Wrapper(Protocol):
     def full_key(self, key: str, version: int | None) -> str: ...
 
 
-def forward(outer: Wrapper, inner: BaseCache, name: str) -> Any:
-    """The attribute of the wrapped cache."""
+def forward(wrapper: Wrapper, inner: BaseCache, name: str) -> Any:
+    """Return an attribute of the wrapped cache; a method that may write is guarded."""
     found = getattr(inner, name)
     if name.startswith("_") or not inspect.isroutine(found) or not hasattr(type(inner), name):
-        return found  # no method of its class; who uses what is internal knows what he does
+        return found  # an internal attribute, or no method of the class
     if {name, name.removeprefix("a")} & READERS:
         return found
     if inspect.iscoroutinefunction(found):
-        return _afenced(outer, found)
-    return _fenced(outer, found, ONE_KEY.get(name))
+        return _aguarded(wrapper, found)
+    return _guarded(wrapper, found, ONE_KEY.get(name))
 
 
-def _fenced(outer: Wrapper, method: Callable[..., Any], version_at: int | None) -> Callable[..., Any]:
+def _guarded(wrapper: Wrapper, method: Callable[..., Any], version_at: int | None) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         if version_at is not None and (args or "key" in kwargs):
             key = args[0] if args else kwargs["key"]
             version = args[version_at] if len(args) > version_at else kwargs.get("version")
-            with anywhere(write_guard(outer.coordinator, [outer.full_key(key, version)])):
+            with allowed_in_loop(write_guard(wrapper.coordinator, [wrapper.full_key(key, version)])):
                 return method(*args, **kwargs)
-        with anywhere(clear_guard(outer.coordinator)):
+        with allowed_in_loop(clear_guard(wrapper.coordinator)):
             return method(*args, **kwargs)
 
     return call
 
 
-def _afenced(outer: Wrapper, method: Callable[..., Any]) -> Callable[..., Any]:
+def _aguarded(wrapper: Wrapper, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        async with aclear_guard(outer.coordinator):
+        async with aclear_guard(wrapper.coordinator):
             return await method(*args, **kwargs)
 
     return call

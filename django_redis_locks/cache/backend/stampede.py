@@ -1,5 +1,5 @@
 """``StampedeCache``: a backend for ``CACHES`` that wraps another alias. One caller loads what ``get_or_set`` misses, and
-whatever is written through it wins over loads that run meanwhile.
+a write through it voids the running loads of its keys.
 
     CACHES = {
         "raw": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://…"},
@@ -25,16 +25,18 @@ from ..loading.coordinator import CacheCoordinator, coordinator_of
 from ..loading.invalidation import aclear_guard, awrite_guard, clear_guard, write_guard, write_value
 from ..stampede_settings import completed, read_entry
 from ..values import Envelope, read_envelope, unwrap
-from . import passthrough as extras
-from .sync_in_loop import anywhere
+from . import passthrough
+from .sync_in_loop import allowed_in_loop
 
 
 class StampedeCache(BaseCache):
-    """Values, keys, prefix, version and their checks are the wrapped cache's, which is named by its alias: what one of
-    both has written the other one reads. Reading costs nothing on top. What isn't defined here goes to the wrapped
-    cache; a method that isn't known to read counts as one that may have written anything.
+    """A cache backend with one load per key, which wraps the cache of another alias.
 
-    As any cache of Django's it is one object for each thread or task, and so is the one it wraps.
+    Values, keys, prefix, version and their checks are those of the wrapped cache, so each of the two reads what the other one
+    wrote. A read costs nothing on top. Attributes that aren't defined here are those of the wrapped cache; calls of its methods
+    void all running loads, unless the method is known to read only.
+
+    As with all of Django's caches, each thread or task has its own object, and its own wrapped one.
     """
 
     wraps_alias: ClassVar[bool] = True
@@ -43,7 +45,7 @@ class StampedeCache(BaseCache):
     _inner: BaseCache
 
     def __init__(self, location: str, params: Mapping[str, Any]) -> None:
-        # Not BaseCache's own: prefix, version and key function are the wrapped cache's
+        # BaseCache.__init__ isn't called: prefix, version and key function are those of the wrapped cache
         using, preset = read_entry(location, params, caches.settings)
         self.__dict__.update(
             _location=location,
@@ -55,17 +57,17 @@ class StampedeCache(BaseCache):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._location, self._params)  # a copy takes the wrapped cache of its own thread
+        return type(self), (self._location, self._params)  # a copy wraps the cache of its own thread
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.__dict__.get('_location')!r}>"
 
-    # What the wrapped cache has besides
+    # Attributes of the wrapped cache
 
     def __getattr__(self, name: str) -> Any:
-        if "_inner" not in self.__dict__:  # it is just being made
+        if "_inner" not in self.__dict__:  # during __init__
             raise AttributeError(name)
-        return extras.forward(self, self._inner, name)
+        return passthrough.forward(self, self._inner, name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(type(self), name):
@@ -81,11 +83,11 @@ class StampedeCache(BaseCache):
 
     @property
     def coordinator(self) -> CacheCoordinator:
-        """The way of its loads and fences."""
+        """Coordinates the loads and the invalidations of the wrapped cache."""
         return coordinator_of(self._location, self._using)
 
     def full_key(self, key: Any, version: Any = None) -> str:
-        """The key as the wrapped cache stores it. It isn't validated: the call itself will do so, and warn once."""
+        """Return the key as the wrapped cache stores it. The call itself validates it, and warns once."""
         return str(self._inner.make_key(key, version=version))
 
     def _full_keys(self, keys: Iterable[Any], version: Any) -> list[str]:
@@ -114,10 +116,16 @@ class StampedeCache(BaseCache):
     # Loads
 
     def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
-        """The value of a key. Where there is none, one caller in the cluster stores what ``default`` is, or returns.
+        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it returns.
 
-        In a thread that runs an event loop nobody may wait for a load, which may be of the same loop: there it is what
-        Django's is. Await ``aget_or_set``.
+        In a thread that runs an event loop this is Django's own ``get_or_set``: a wait would block a load of the same loop.
+        Await ``aget_or_set`` there.
+
+        Args:
+            key: as for ``get``.
+            default: a value, or a callable without arguments or with one, a ``LoadContext``.
+            timeout: seconds for which the value is fresh; None: for ever.
+            version: as for ``get``.
 
         Raises:
             TypeError: ``default`` is asynchronous.
@@ -130,7 +138,8 @@ class StampedeCache(BaseCache):
         )
 
     async def aget_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
-        """As ``get_or_set``. ``default`` may be asynchronous."""
+        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it returns.
+        Arguments are those of ``get_or_set``; ``default`` may be asynchronous."""
         loader = _loader(default, asynchronous=True)
         return await aget_or_load(
             key, loader, cache=self._location, version=version, using=self._using, **self._load_options(timeout)
@@ -161,59 +170,59 @@ class StampedeCache(BaseCache):
 
     # Writing
 
-    def _at_once(self, extra: Any) -> bool:
-        """Whether value and fence can be written in one step."""
+    def _can_write_in_one_step(self, extra: Any) -> bool:
+        """Whether one request can write the value and void the loads."""
         coordinator = self.coordinator
         return coordinator.is_django_format and not extra and not coordinator.down
 
-    def _packed(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
-        """As Django's cache writes it: the key, the milliseconds, the value."""
+    def _encoded(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
+        """Return the full key, the lifetime in milliseconds and the value as Django's Redis cache encodes them."""
         full = self._inner.make_and_validate_key(key, version=version)
         seconds = self._inner.get_backend_timeout(self._timeout(timeout))
         return full, -1 if seconds is None else int(seconds * 1000), self.coordinator.values.dumps(value)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])) as block:
+        with allowed_in_loop(write_guard(self.coordinator, [self.full_key(key, version)])) as guard:
             added = self._inner.add(key, value, self._timeout(timeout), version, **extra)
             if added:
-                block.wrote()
+                guard.wrote()
             return added
 
     async def aadd(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> bool:
-        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as block:
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as guard:
             added = await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
             if added:
-                block.wrote()
+                guard.wrote()
             return added
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
-        if self._at_once(extra) and running_loop() is None:
-            put = write_value(self.coordinator, *self._packed(key, value, timeout, version))
+        if self._can_write_in_one_step(extra) and running_loop() is None:
+            put = write_value(self.coordinator, *self._encoded(key, value, timeout, version))
             if run(put, self.coordinator.performer):
                 return None
-        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])) as block:
+        with allowed_in_loop(write_guard(self.coordinator, [self.full_key(key, version)])) as guard:
             result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
-                block.wrote()
+                guard.wrote()
             return result
 
     async def aset(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> Any:
-        if self._at_once(extra):
-            put = write_value(self.coordinator, *self._packed(key, value, timeout, version))
+        if self._can_write_in_one_step(extra):
+            put = write_value(self.coordinator, *self._encoded(key, value, timeout, version))
             if await arun(put, self.coordinator.performer):
                 return None
-        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as block:
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as guard:
             result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
-                block.wrote()
+                guard.wrote()
             return result
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
+        with allowed_in_loop(write_guard(self.coordinator, [self.full_key(key, version)])):
             return self._inner.touch(key, self._timeout(timeout), version, **extra)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
@@ -221,7 +230,7 @@ class StampedeCache(BaseCache):
             return await self._inner.atouch(key, self._timeout(timeout), version, **extra)
 
     def delete(self, key: Any, version: Any = None, **extra: Any) -> bool:
-        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
+        with allowed_in_loop(write_guard(self.coordinator, [self.full_key(key, version)])):
             return self._inner.delete(key, version, **extra)
 
     async def adelete(self, key: Any, version: Any = None, **extra: Any) -> bool:
@@ -229,24 +238,24 @@ class StampedeCache(BaseCache):
             return await self._inner.adelete(key, version, **extra)
 
     def set_many(self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> list[Any]:
-        with anywhere(write_guard(self.coordinator, self._full_keys(data, version))) as block:
+        with allowed_in_loop(write_guard(self.coordinator, self._full_keys(data, version))) as guard:
             failed = self._inner.set_many(data, self._timeout(timeout), version, **extra)
             if not failed:
-                block.wrote()
+                guard.wrote()
             return failed
 
     async def aset_many(
         self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> list[Any]:
-        async with awrite_guard(self.coordinator, self._full_keys(data, version)) as block:
+        async with awrite_guard(self.coordinator, self._full_keys(data, version)) as guard:
             failed = await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
             if not failed:
-                block.wrote()
+                guard.wrote()
             return failed
 
     def delete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)
-        with anywhere(write_guard(self.coordinator, self._full_keys(keys, version))):
+        with allowed_in_loop(write_guard(self.coordinator, self._full_keys(keys, version))):
             return self._inner.delete_many(keys, version, **extra)
 
     async def adelete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
@@ -255,7 +264,7 @@ class StampedeCache(BaseCache):
             return await self._inner.adelete_many(keys, version, **extra)
 
     def clear(self, **extra: Any) -> Any:
-        with anywhere(clear_guard(self.coordinator)):
+        with allowed_in_loop(clear_guard(self.coordinator)):
             return self._inner.clear(**extra)
 
     async def aclear(self, **extra: Any) -> Any:
@@ -263,7 +272,7 @@ class StampedeCache(BaseCache):
             return await self._inner.aclear(**extra)
 
     def incr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
+        with allowed_in_loop(write_guard(self.coordinator, [self.full_key(key, version)])):
             try:
                 return self._inner.incr(key, delta, version, **extra)
             except Exception:
@@ -287,7 +296,7 @@ class StampedeCache(BaseCache):
                 return value
 
     def incr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(write_guard(self.coordinator, self._both_keys(key, delta, version))):
+        with allowed_in_loop(write_guard(self.coordinator, self._both_keys(key, delta, version))):
             return self._inner.incr_version(key, delta, version, **extra)
 
     async def aincr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
@@ -308,10 +317,10 @@ class StampedeCache(BaseCache):
 
 
 def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
-    """What ``get_or_set`` was given, as a loader.
+    """Return the argument ``default`` of ``get_or_set`` as a loader.
 
     Raises:
-        TypeError: it is async, or a coroutine, and that can't be loaded by this call.
+        TypeError: it is a coroutine, or asynchronous in a synchronous call.
     """
     if inspect.isawaitable(default):
         if inspect.iscoroutine(default):
@@ -329,6 +338,6 @@ def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
 
 
 def _added(envelope: Envelope, delta: int) -> tuple[int, int]:
-    """The sum, and the seconds for which it is kept: as long as the value was fresh."""
+    """Return the sum and the seconds to keep it: the rest of the value's ttl."""
     left = read_envelope(envelope).fresh_for or 0.0
     return envelope.value + delta, max(ceil(left), 1)

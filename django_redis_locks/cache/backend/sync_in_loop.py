@@ -1,7 +1,7 @@
 """Synchronous calls of a wrapped cache in a thread that runs an event loop.
 
-Django's caches allow them, and block the loop. Locks don't; so what asks their store is done in a thread of its own while
-this one waits. It is for code that works today and isn't made for the a-twins yet.
+Django's caches allow such calls, and block the loop. Locks refuse them. So the guard of a write is entered and left in a thread
+of its own while the calling thread waits; code that doesn't use the a-twins yet keeps working.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def anywhere(fence: AbstractContextManager[T]) -> AbstractContextManager[T]:
-    """A fence that can be entered in a loop, too."""
-    return fence if running_loop() is None else _elsewhere(fence)
+def allowed_in_loop(guard: AbstractContextManager[T]) -> AbstractContextManager[T]:
+    """Return the guard of a write in a form that can be entered in a thread with a running loop, too."""
+    return guard if running_loop() is None else _entered_in_thread(guard)
 
 
 @contextmanager
-def _elsewhere(fence: AbstractContextManager[T]) -> Iterator[T]:
-    entered = _in_thread(fence.__enter__)
+def _entered_in_thread(guard: AbstractContextManager[T]) -> Iterator[T]:
+    entered = _run_in_thread(guard.__enter__)
     try:
         yield entered
     finally:
-        _in_thread(lambda: fence.__exit__(None, None, None))
+        _run_in_thread(lambda: guard.__exit__(None, None, None))
 
 
-def _in_thread(call: Callable[[], T]) -> T:
+def _run_in_thread(call: Callable[[], T]) -> T:
     results: list[T] = []
     failures: list[BaseException] = []
     context = contextvars.copy_context()
@@ -41,10 +41,10 @@ def _in_thread(call: Callable[[], T]) -> T:
     def work() -> None:
         try:
             results.append(context.run(call))
-        except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             failures.append(error)
 
-    thread = threading.Thread(target=work, name="django-redis-locks fence", daemon=True)
+    thread = threading.Thread(target=work, name="django-redis-locks write guard", daemon=True)
     thread.start()
     thread.join()
     if failures:
