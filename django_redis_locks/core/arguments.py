@@ -1,4 +1,4 @@
-"""What other libraries call our arguments, for those who come from one."""
+"""Errors for unknown arguments, with hints for the names that other libraries use."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _INSTEAD: Final = {
 
 
 def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str]) -> None:
-    """Say what an unknown argument is called here.
+    """Raise for an unknown argument, with the name that is probably meant.
 
     Raises:
-        TypeError: there is one.
+        TypeError: there is an unknown argument.
     """
     for name in arguments:
         raise TypeError(f"{of} has no argument {name!r}; {_hint(name, known)}")

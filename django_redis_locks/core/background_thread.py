@@ -1,4 +1,4 @@
-"""A thread of ours that serves others: it begins with the first thing to do, and ends with the process."""
+"""A daemon thread that is started on demand, and ends with the process."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class BackgroundThread:
 
     @property
     def ident(self) -> int | None:
-        """The identifier of its thread, if that runs in this process."""
+        """The identifier of the thread, if it was started in this process."""
         return self._thread.ident if self._thread is not None and self._pid == os.getpid() else None
 
     @property
     def runs(self) -> bool:
-        """Started, in this process."""
+        """Whether the thread was started in this process."""
         return self._thread is not None and self._pid == os.getpid()
 
     def start(self) -> None:
-        """Have it run from now on; twice is once.
+        """Start the thread, unless it was started.
 
         Raises:
             LockBackendError: this process can't start a thread.
@@ -51,13 +51,15 @@ class BackgroundThread:
         try:
             self._thread.start()
         except BaseException as error:
-            # A signal handler may have raised before it was started or after, and Python doesn't tell. Whoever has the
-            # claim decides: if we do, it never works
+            # A signal handler may have raised before the start or after it, and Python doesn't report which. The claim
+            # decides: if it is free, the thread will never work
             if claim.acquire(blocking=False):
                 self._thread = None
             if not isinstance(error, RuntimeError):
                 raise
-            if not sys.is_finalizing() and "shutdown" not in str(error):  # the process ends, and leases by themselves
+            if not sys.is_finalizing() and "shutdown" not in str(
+                error
+            ):  # the process ends, and its leases end by themselves
                 raise LockBackendError(
                     f"this process can't start the thread {self._name!r}: {error}. It has reached a limit of threads or of "
                     "memory: raise that (ulimit -u, the pids limit of a container), or run fewer threads"
@@ -69,7 +71,7 @@ class BackgroundThread:
 
 
 def run_to_end(work: Callable[[], object]) -> None:
-    """Do the work of a thread of ours."""
+    """Run the work of a background thread."""
     try:
         work()
     except (SystemExit, KeyboardInterrupt) as error:
@@ -77,8 +79,8 @@ def run_to_end(work: Callable[[], object]) -> None:
 
 
 def end_process_on_exit(error: BaseException) -> None:
-    """End the process if that is what a signal handler asks for that ran in one of our threads. None does, but gevent's run in
-    the main thread of the system, and ``threading`` has an exit end nothing but the greenlet."""
+    """End the process if a signal handler raised ``SystemExit`` or ``KeyboardInterrupt`` in a background thread. That only
+    happens under gevent: its greenlets run in the main thread of the system, and ``threading`` ends the greenlet only."""
     if isinstance(error, SystemExit | KeyboardInterrupt) and threading.get_native_id() == os.getpid():
         _thread.start_new_thread(_raise, (error,))  # outside of `threading` gevent passes it on
 

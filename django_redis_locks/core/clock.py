@@ -1,11 +1,10 @@
-"""The only clock of the engine: what it reads, and what it sleeps on.
+"""The clock of the engine: all its times and sleeps use it.
 
 The machine's own clock counts through a suspended laptop or virtual machine, as the server's lease does (CLOCK_BOOTTIME,
 Linux), and no test's frozen time stops it: freezegun replaces ``time.monotonic``, on which a wait would then never end
 and a lease never run out.
 
-``install`` puts another clock in its place, such as ``testing.ManualClock``. Sockets stay with the machine's clock: how
-long a server is silent is a matter of real time.
+``install`` replaces it, for example by ``testing.ManualClock``. Timeouts of sockets always use the machine's clock.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 system_now: Callable[[], float] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 )
-"""Seconds since some fixed moment, of the machine."""
+"""Return the machine's seconds since a fixed moment."""
 
 
 class Clock(Protocol):
-    """What a program lives by."""
+    """The interface of a clock."""
 
     def now(self) -> float:
         """Seconds since some fixed moment."""
@@ -38,7 +37,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's."""
+    """The machine's clock."""
 
     now = staticmethod(system_now)
     wall = staticmethod(partial(time.clock_gettime, getattr(time, "CLOCK_REALTIME", 0)))
@@ -57,7 +56,7 @@ now: Callable[[], float] = SYSTEM.now
 """Seconds since some fixed moment."""
 
 wall: Callable[[], float] = SYSTEM.wall
-"""Seconds since 1970, to compare other machines' clocks with ours. Nothing is measured with it."""
+"""Return the seconds since 1970, to compare with the clocks of other machines. Durations aren't measured with it."""
 
 
 def wait(lock: threading.Lock, seconds: float) -> None:
@@ -83,7 +82,7 @@ def timestamp() -> float:
 
 
 def install(clock: Clock) -> Clock:
-    """Put another clock in the place of the present one, which is returned."""
+    """Replace the clock, and return the previous one."""
     global _installed, now, wall
     previous, _installed = _installed, clock
     now, wall = clock.now, clock.wall
@@ -93,6 +92,6 @@ def install(clock: Clock) -> Clock:
 
 
 def on_install(adapt: Callable[[], object]) -> Callable[[], object]:
-    """Call this whenever another clock is installed: what sleeps on the one before has to look again. A decorator."""
+    """Call ``adapt`` whenever another clock is installed, to wake what sleeps on the previous one. A decorator."""
     _on_install.append(adapt)
     return adapt

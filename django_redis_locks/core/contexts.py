@@ -1,6 +1,6 @@
-"""The grants of the caller's context: a stack, of which tasks and threads inherit a copy.
+"""The stack of grants in the caller's context, of which tasks and threads inherit a copy.
 
-Copies share what lies below, so that an acquire costs the same however many grants its context has.
+The stack is a linked list and copies share their tails, so the cost of an acquire doesn't grow with the stack.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 Entry: TypeAlias = "int | Grant"
-"""A grant's id, which keeps nothing alive; of a ``with lock:`` block the grant itself, until the block ends. The lock object
-keeps nothing."""
+"""A grant's id, which keeps no object alive; for a ``with lock:`` block the grant itself, until the block ends."""
 
 FEW = 8
-"""So many entries of released grants may stay in a stack, and as many as are held."""
+"""The number of entries of released grants that may stay in a stack, plus one per held grant."""
 
 
 class Link(NamedTuple):
-    """An entry on top of others; ``size`` is how many they are together."""
+    """An entry of the stack; ``size`` counts it and all entries below it."""
 
     entry: Entry
     below: Link | None
@@ -33,7 +32,7 @@ top: ContextVar[Link | None] = ContextVar("django_redis_locks_grants", default=N
 
 
 def entries() -> Iterator[Entry]:
-    """Those of the caller's context, the newest first."""
+    """Yield the entries of the caller's context, the newest first."""
     link = top.get()
     while link is not None:
         yield link.entry
@@ -45,12 +44,12 @@ def contains(grant: Grant) -> bool:
 
 
 def without_released(kept: Collection[int]) -> Link | None:
-    """The stack of the caller's context without grants that were released: ``kept`` are the ids of the others."""
+    """Return the stack of the caller's context without released grants; ``kept`` has the ids of the others."""
     return _pushed([entry for entry in entries() if (entry in kept if isinstance(entry, int) else entry._block)], None)
 
 
 def remove(grant: Grant) -> None:
-    """The entry of a block's grant, if it is there; what lies below is as it was."""
+    """Remove the entry of a block's grant, if it exists; the entries below stay unchanged."""
     above: list[Entry] = []
     link = top.get()
     while link is not None:
@@ -62,7 +61,7 @@ def remove(grant: Grant) -> None:
 
 
 def _pushed(newest_first: list[Entry], below: Link | None) -> Link | None:
-    """These entries on top of others."""
+    """Return a stack with these entries on top of ``below``."""
     link = below
     for entry in reversed(newest_first):
         link = Link(entry, link, 1 if link is None else link.size + 1)

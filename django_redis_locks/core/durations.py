@@ -1,6 +1,6 @@
-"""The only place where a time that a user gave is checked.
+"""Checks and converts durations that users pass in. No other module does.
 
-Seconds (int or float) or a ``timedelta`` come in; milliseconds go to the store, seconds to the waiting.
+They are seconds (int or float) or a ``timedelta``; leases become milliseconds, waits stay seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Duration: TypeAlias = float | timedelta
 
 
 def lease_ms(value: Duration, what: str = "expire") -> int:
-    """The lease in milliseconds, rounded up.
+    """Return a lease in milliseconds, rounded up.
 
     Raises:
         ValueError: not a number of seconds, below 10 ms or above ten years.
@@ -27,7 +27,7 @@ def lease_ms(value: Duration, what: str = "expire") -> int:
 
 
 def wait_seconds(value: Duration, what: str = "wait") -> float:
-    """How long to wait, in seconds; -1 (for ever) gives infinity.
+    """Return a wait in seconds; infinity for -1.
 
     Raises:
         ValueError: not a number of seconds, or negative and not -1.

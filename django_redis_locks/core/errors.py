@@ -1,15 +1,15 @@
-"""Every error of this project.
+"""The errors of this package.
 
 ::
 
     LockError
-    ├── LockNotAcquired       somebody else holds it, and the wait is over
-    ├── LockAlreadyHeld       the caller holds it himself and would wait for himself
-    ├── LockNotOwned          released, or a fenced row saved, by somebody who doesn't hold it (also a RuntimeError)
-    ├── LockLost              the lease ended, or somebody took the lock away, while it was held
-    ├── StaleGrant            a fenced row wasn't written: another holder has written it meanwhile, or it is gone
-    ├── LockKeyError          this can't be a key, or something else lives under it (also a ValueError)
-    └── LockBackendError      the store can't be reached, or refuses
+    ├── LockNotAcquired       another owner holds the lock, and the wait is over
+    ├── LockAlreadyHeld       the caller holds the lock itself, and would wait for itself
+    ├── LockNotOwned          released, or a fenced row saved, without holding the lock (also a RuntimeError)
+    ├── LockLost              the lease ended, or the lock was taken away, while it was held
+    ├── StaleGrant            a fenced row wasn't written: a later holder has written it, or it is gone
+    ├── LockKeyError          not a valid key, or another kind of value is stored under it (also a ValueError)
+    └── LockBackendError      the store can't be reached, or refuses a request
 
 A message shows the *name* of a lock, never its filled key, which may be personal data; the key is the attribute
 ``key``. Every error pickles with its attributes.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .holder import Holder
 
 LONGEST_RETRY_AFTER = 60
-"""Seconds that a client is told to wait. A lease may be long; its holder is seldom."""
+"""The largest ``Retry-After``, in seconds. Leases may be long, but locks are seldom held for that long."""
 
 
 def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
@@ -56,13 +56,13 @@ class LockError(Exception):
 
 
 class LockNotAcquired(LockError):
-    """Somebody else holds the lock and the caller's wait is over.
+    """Another owner holds the lock, and the caller's wait is over.
 
     Attributes:
         waited: seconds spent waiting.
-        retry_after: seconds until the present lease ends, if nobody extends it.
-        holder: who has it, as far as the store tells.
-        rate_limited: the lock stays when its call is over (``auto_release=False``), so nobody ends that lease earlier.
+        retry_after: seconds until the present lease ends, unless it is extended.
+        holder: the present holder, as far as the store knows it; None if it doesn't.
+        rate_limited: the lock stays after its call (``auto_release=False``), so its lease doesn't end earlier.
         status: of an HTTP answer: 409, or 429 if it is cooling, or what the call site says.
         retry_header: the seconds of its ``Retry-After``; None for no such header.
     """
@@ -86,11 +86,11 @@ class LockNotAcquired(LockError):
 
 
 class LockAlreadyHeld(LockError):
-    """The caller holds this lock already; waiting for it would be waiting for himself."""
+    """The caller already holds this lock, so that waiting for it would be a deadlock."""
 
 
 class LockNotOwned(LockError, RuntimeError):
-    """Released, or a fenced row saved, by somebody who doesn't hold the lock."""
+    """The caller released a lock, or saved a fenced row, without holding the lock."""
 
 
 class LockLost(LockError):
@@ -98,7 +98,7 @@ class LockLost(LockError):
 
 
 class StaleGrant(LockError):
-    """A fenced row wasn't written: another holder has written it meanwhile, or it is gone.
+    """A fenced row wasn't written: a later holder has written it, or it is gone.
 
     Attributes:
         fence: the fence of the grant that came too late.
@@ -114,7 +114,7 @@ class StaleGrant(LockError):
 
 
 class LockKeyError(LockError, ValueError):
-    """This can't be the key of a lock, or something that is no lock lives under it.
+    """Not a valid key, or a value that is no lock is stored under it.
 
     Attributes:
         source: in what a field of a key template found nothing of use: the request, of ``{request.headers[X]}``. None if

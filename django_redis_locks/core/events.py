@@ -1,7 +1,7 @@
-"""What happens to locks, as values: for signals, metrics and the log.
+"""Events of locks, for signals, metrics and the log.
 
-``emit`` writes the log line and calls every listener; a listener that fails never breaks a lock. Listeners are called in
-the thread where it happens, but for the maintenance thread, which has them called by another one.
+``emit`` writes the log record and calls every listener; the exception of a listener is logged and never breaks a lock.
+Listeners are called in the thread of the event; those of the maintenance thread's events in the thread of notices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger("django_redis_locks")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened to the lock ``key``, whose label is ``name``, of the alias ``alias``."""
+    """An event of the lock ``key``, with the label ``name``, of the alias ``alias``."""
 
     level: ClassVar[int] = logging.DEBUG
     text: ClassVar[str] = ""
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Acquired(Event):
-    """Acquired after ``waited`` seconds. ``fence`` is None if the section runs without a lock."""
+    """The lock was acquired after ``waited`` seconds. ``fence`` is None if the section runs without a lock."""
 
     text = "Lock %(lock_name)s acquired after %(lock_waited).3f s"
     kind = "acquire"
@@ -46,7 +46,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class Contended(Event):
-    """Not acquired within the wait."""
+    """The lock wasn't acquired within the wait of ``waited`` seconds."""
 
     level = logging.INFO
     text = "Lock %(lock_name)s is busy, given up after %(lock_waited).3f s"
@@ -57,8 +57,8 @@ class Contended(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """Released after ``held`` seconds. ``confirmed`` is False if an answer was lost on the way, so that the lock may
-    have been freed by its lease or by force instead."""
+    """The lock was released after ``held`` seconds. ``confirmed`` is False if a reply was lost, so that the lock may have
+    been freed by its lease or by force instead."""
 
     text = "Lock %(lock_name)s released after %(lock_held).3f s"
     kind = "release"
@@ -95,7 +95,7 @@ class Vanished(Event):
 
 @dataclass(frozen=True, slots=True)
 class ForceReleased(Event):
-    """Freed by an operator, whoever held it, for a ``reason``, or "". ``actor`` says who did it, "" if nobody did."""
+    """The lock was released by force, for a ``reason`` or "", by an ``actor`` or ""."""
 
     level = logging.WARNING
     text = "Lock %(lock_name)s was released by force: %(lock_reason)s"
@@ -107,7 +107,7 @@ class ForceReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class BackendFailed(Event):
-    """The store could not be reached, or refused; ``doing`` says what was going on."""
+    """The store couldn't be reached, or refused a request, during the operation ``doing``."""
 
     level = logging.ERROR
     text = "Lock %(lock_name)s: the store failed during %(lock_doing)s: %(lock_problem)s"
@@ -122,13 +122,13 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Call ``listener(event)`` on every event. Twice the same counts once."""
+    """Call ``listener(event)`` on every event. Registering the same listener twice has no effect."""
     if listener not in _listeners:
         _listeners.append(listener)
 
 
 def wanted(kind: type[Event]) -> bool:
-    """Whether anybody wants to hear of such events: the frequent ones aren't made for nobody."""
+    """Return whether events of a class are listened to or logged. Frequent events aren't created otherwise."""
     return True if _listeners else _loggers[kind.kind].isEnabledFor(kind.level)
 
 
@@ -136,7 +136,7 @@ _post: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar(
 
 
 def post_with(post: Callable[[Callable[[], object]], object]) -> None:
-    """From now on ``post`` has another thread call the listeners to events of this one, which they mustn't hold up."""
+    """Have ``post`` call the listeners to this thread's events in another thread, so that they don't block this one."""
     _post.set(post)
 
 
@@ -161,12 +161,12 @@ _with_keys: set[str] = set()
 
 
 def log_keys(alias: str, on: bool) -> None:
-    """Whether log records of this alias from level INFO on have the keys of locks; a digest otherwise."""
+    """Set whether log records of an alias contain keys; from level INFO on they otherwise contain a digest."""
     (_with_keys.add if on else _with_keys.discard)(alias)
 
 
 def key_field(key: str, alias: str) -> dict[str, str]:
-    """What a log record from level INFO on has of a key."""
+    """Return the field of a log record from level INFO on that identifies a key."""
     return {"lock_key": key} if alias in _with_keys else {"lock_digest": digest_of(key)}
 
 

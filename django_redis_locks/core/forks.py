@@ -1,7 +1,7 @@
-"""Forks: a child has the memory of its parent, and none of its threads, connections and locks.
+"""Hooks for forked children, which have the memory of their parent, but none of its threads, connections and locks.
 
-Python runs hooks in the child; C code that forks by itself runs none, so whoever begins something compares the number of
-the process with the one that is known here.
+Python runs hooks in the child. C code that forks by itself runs none, so ``pid()`` also compares the process id with the one
+that is known here, and is called before a token, thread or connection is created.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 known = os.getpid()
-"""The process that everything here belongs to."""
+"""The id of the process that the state of this package belongs to."""
 
 _hooks: list[Callable[[], object]] = []
 _mutex = threading.RLock()
 
 
 def in_child(hook: Callable[[], object]) -> None:
-    """Call this in every child, to begin anew."""
+    """Call ``hook`` in every forked child, to reset state that must not be shared with the parent."""
     _hooks.append(hook)
 
 
 def pid() -> int:
-    """The number of this process, which is a child no longer once it has asked."""
+    """Return the process id. In a child of a fork without hooks, run the hooks first."""
     found = os.getpid()
     if found != known:
         _run_hooks()
@@ -34,7 +34,7 @@ def pid() -> int:
 
 
 def _run_hooks() -> None:
-    """Known is the child only when all is renewed: no other thread of it goes on with what is its parent's."""
+    """Run the hooks once. ``known`` changes last, so that no other thread of the child continues with the parent's state."""
     global known  # noqa: PLW0603 - one process has one
     with _mutex:
         found = os.getpid()
@@ -46,7 +46,7 @@ def _run_hooks() -> None:
 
 
 def run_all(renewals: Iterable[Callable[[], object]]) -> None:
-    """One that fails keeps none of the others from beginning anew: what is shared with a parent is worse."""
+    """Run all hooks even if one fails, because shared state would be worse, and raise the first error."""
     failures = []
     for hook in renewals:
         try:

@@ -1,4 +1,4 @@
-"""Who holds a lock, as people see it: in a refusal, in the admin, on the command line. Never in an HTTP answer."""
+"""Descriptions of holders, for errors, the admin and the command line. They are never sent in an HTTP response."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .replies import parse_json
 from .text import escape_unprintable
 
 FIELDS = ("host", "pid", "thread", "name")
-"""What ``METADATA`` may name."""
+"""The fields that ``METADATA`` may list."""
 
 LONGEST_FIELD: Final = 255
-"""Characters that are shown of a field."""
+"""The number of characters of a field that are shown."""
 
 LARGEST_PID: Final = 2**32
 
@@ -28,7 +28,7 @@ class Holder:
         host, pid, thread, name: as far as ``METADATA`` lets them be stored; the thread is a task's name in asyncio.
         fence: the fencing token of the hold.
         since: when it was acquired, in seconds since 1970 on the store's clock.
-        lease_left: seconds until the lease ends, if nobody extends it.
+        lease_left: seconds until the lease ends, unless it is extended.
     """
 
     fence: int
@@ -49,13 +49,13 @@ class Holder:
 
 
 def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
-    """The holder out of what ``describe`` wrote; unknown or broken descriptions leave the fields empty."""
+    """Return the holder from a text of ``describe``. Fields of unknown or malformed texts are None."""
     return Holder(fence, since, lease_left, **_parse(text))
 
 
 @lru_cache(maxsize=512)
 def _parse(text: str) -> dict[str, Any]:
-    """Who waits reads the same description again and again."""
+    """Parse a description. Cached, because waiters read the same one repeatedly."""
     try:
         values = parse_json(text or "[]")
     except ValueError:
@@ -64,8 +64,8 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """What an array in the order of FIELDS says; what isn't of its field's kind is left out. Whoever may write to the store
-    may have written anything: what is shown of it neither ends a line nor colours it."""
+    """Return the fields in an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because any
+    client of the store may have written them."""
     about: dict[str, Any] = {}
     for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
         if field != "pid" and type(value) is str:
@@ -77,8 +77,8 @@ def fields_of(values: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
-    """What the store keeps of the holder: a JSON array in the order of FIELDS, null for what isn't wanted; nothing if
-    nothing is. An array, because the names of the fields would cost more memory than the values."""
+    """Return the description that the store keeps of a holder: a JSON array in the order of FIELDS, with null for fields that
+    aren't wanted, or "" without any. It is an array because field names would need more memory than the values."""
     if not fields:
         return ""
     about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}

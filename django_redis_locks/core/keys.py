@@ -1,4 +1,4 @@
-"""How the keys of a store are spelled: nowhere else.
+"""The keys in a store. No other module builds or parses them.
 
 A lock's keys, on a prefix ``lock``::
 
@@ -33,11 +33,11 @@ _DIGEST = 16
 """Bytes of the hash."""
 
 ALL = "all"
-"""Ends the name of the channel that every inbox hears, where each has a name of its own besides."""
+"""The end of the name of the channel that every inbox subscribes to, besides one of its own."""
 
 LOOK = "look"
-"""Begins a message to all, where others begin with the number of a queue: the process that holds the lock is to ask the store
-at once whether it still does, and to say with which fence."""
+"""The first word of a message that asks the process that holds a lock to confirm the hold, and to publish its fence. Other
+messages begin with the number of a queue."""
 
 _hashed = re.compile(rf"{_TAIL}[0-9a-f]{{{2 * _DIGEST}}}").fullmatch
 _plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch
@@ -45,7 +45,7 @@ _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u2
 
 
 class LockId(NamedTuple):
-    """Where a lock is: its store, and its key there. Equal places exclude each other."""
+    """The identity of a lock: its store, and its key there. Locks with equal ids exclude each other."""
 
     store: str
     lock: str
@@ -76,7 +76,7 @@ class Spelling(NamedTuple):
         return self.at(escape(key))
 
     def at(self, escaped: str) -> LockKeys:
-        """The keys of the lock whose key is escaped so."""
+        """Return the keys of the lock with this escaped key."""
         bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
         lock, waiters, fence, listing, inbox = _bucket(self.prefix, bucket)
         return LockKeys(lock + escaped, waiters + escaped, fence, listing, inbox)

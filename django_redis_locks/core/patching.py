@@ -1,5 +1,5 @@
-"""gevent and eventlet replace threads and locks in the modules of Python that have them: what was imported before keeps the
-real ones. All greenlets would be one thread then, and the first wait would stop all of them for ever."""
+"""Detects gevent and eventlet that patched the standard library too late. Modules imported before keep the real threads and
+locks; to them all greenlets are one thread, and the first wait would block all of them permanently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _start_new_thread = _thread.start_new_thread
 
 
 def check() -> None:
-    """Ask before the first connection or thread of a process.
+    """Check before the first connection or thread of a process.
 
     Raises:
         RuntimeError: threads were replaced after this module was imported.

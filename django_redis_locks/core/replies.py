@@ -1,4 +1,4 @@
-"""Parsers of replies. What isn't of their kind raises: an answer that is none must not pass for one."""
+"""Parsers of replies. They raise one of ``PARSE_ERRORS`` for a malformed reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 parse_freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
-"""How much was freed: nothing; a lock; a lock, and another process was told."""
+"""0: nothing was freed; 1: a lock was freed; 2: a lock was freed, and another process was woken."""
 
 parse_forced: Callable[[Any], int] = {0: 0, 1: 1, 2: 2, 3: 3}.__getitem__
 """As ``parse_freed``; or 3: the holder's process was asked for its fence."""
@@ -19,14 +19,14 @@ parse_bool: Callable[[Any], bool] = {0: False, 1: True}.__getitem__
 
 
 LARGEST: Final = 2**63
-"""Of all numbers that a server counts with."""
+"""The bound of a server's integers."""
 
 LATEST: Final = 253_402_300_799_000
-"""The milliseconds from 1970 to the end of the last year that a calendar has."""
+"""The milliseconds from 1970 to the end of the year 9999, the last one of ``datetime``."""
 
 
 def parse_int(value: Any) -> int:
-    """An integer, or one in digits."""
+    """Parse an integer, or its decimal digits."""
     if type(value) not in (int, bytes, str):
         raise ValueError(value)
     found = int(value)
@@ -36,16 +36,16 @@ def parse_int(value: Any) -> int:
 
 
 def parse_time(value: Any) -> float:
-    """Seconds since 1970, of milliseconds in digits; the latest there is, if there is no such year."""
+    """Parse milliseconds since 1970 and return seconds, at most those of LATEST."""
     found = int(value) if type(value) is int or len(value) < 20 else LATEST
     return min(found, LATEST) / 1000
 
 
 def parse_json(value: str) -> Any:
-    """What JSON says.
+    """Parse JSON.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: not JSON, or nested too deeply.
     """
     try:
         return json.loads(value)
@@ -54,14 +54,14 @@ def parse_json(value: str) -> Any:
 
 
 def parse_array(reply: Any) -> Sequence[Any]:
-    """An array."""
+    """Return the items of an array."""
     if not isinstance(reply, list | tuple):
         raise ValueError(reply)
     return reply
 
 
 def parse_text(value: Any) -> str:
-    """A string, whatever its bytes are."""
+    """Parse a string; bytes that aren't UTF-8 are replaced."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if not isinstance(value, str):

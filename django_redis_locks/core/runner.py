@@ -1,7 +1,7 @@
-"""The two runners: all the difference between the synchronous and the asynchronous world.
+"""The two runners of programs, for synchronous and for asynchronous callers.
 
 A failure of an effect, whatever it is (a lost connection, KeyboardInterrupt, a cancelled task, a soft time limit), is
-thrown into the program, which may go on, or name what is left behind and let it pass.
+thrown into the program, which may continue, or clean up and let it propagate.
 
 A ``StopIteration`` ends the program only if it is the program's: one that an effect raises finds the program suspended.
 The inner loops stand inside of the ``try``, so that a signal that strikes between two steps is thrown in as well.
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def run(program: Program[R], performer: Performer) -> R:
-    """Drive a program to its end in this thread and return its result."""
+    """Run a program to its end in this thread and return its result."""
     reply: Any = None
     handlers = performer.handlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
@@ -42,7 +42,7 @@ def run(program: Program[R], performer: Performer) -> R:
 
 
 async def arun(program: Program[R], performer: Performer) -> R:
-    """Drive a program to its end in this task and return its result."""
+    """Run a program to its end in this task and return its result."""
     reply: Any = None
     handlers, ahandlers = performer.handlers, performer.ahandlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
@@ -63,8 +63,7 @@ async def arun(program: Program[R], performer: Performer) -> R:
 
 
 def run_twice_if_interrupted(clear_away: Callable[[], object]) -> None:
-    """Do what is left to be done after a failure. If an exception strikes meanwhile it is done once more, so that each of
-    its steps may be done twice."""
+    """Run a cleanup, and once more if an exception interrupts it. Each of its steps must be repeatable."""
     try:
         clear_away()
     except BaseException:

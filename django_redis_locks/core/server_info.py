@@ -1,4 +1,4 @@
-"""What a store says of itself, as values: for the checks and the command. None, or "", where it doesn't say."""
+"""Information about a store, for the checks and the command. None or "" where the store doesn't report it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MEMORY: Final = "memory"
-"""The server that is none: the memory of one process."""
+"""The ``server`` of a backend in the memory of one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Facts:
         policy: its ``maxmemory-policy``.
         memory, most_memory: bytes that are used, and that may be; 0 for no limit.
         clients, most_clients: that are connected, and that may be.
-        evicted: so many keys were thrown away for want of memory since it started.
+        evicted: the number of keys evicted for lack of memory since it started.
         uptime: seconds since it started.
         appends: whether it keeps an append-only file; ``syncs``: how often that is on the disk ("always", "everysec",
             "no").
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class FenceCounter:
-    """Where the fences of a bucket have got to.
+    """The state of a bucket's fence counter.
 
     Attributes:
         bucket: its number; a single server has one bucket, 0.

@@ -1,7 +1,6 @@
-"""The numbers of the engine, each with its reason. Seconds unless the name says otherwise.
+"""The tunable numbers of the engine, each with its reason. Seconds unless the name says otherwise.
 
-What may differ from engine to engine is in ``Tuning``, which an engine is made with. What processes of one store must agree
-on, or what is no matter of time, is a constant.
+Numbers that may differ between engines are in ``Tuning``. Those that all processes of one store must agree on are constants.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import Final, Protocol
 
 RESERVED_FENCES: Final = 15
 """An acquire reserves this many fences after its own, for waiters of the same process that adopt the lock without asking
-the store. The next one asks, and learns whether another process waits."""
+the store. The one after them sends a request, and learns whether another process waits."""
 
 INDEX_RETENTION: Final = 3600.0
-"""How long the index, and this process, remember a hold whose lease ended without a release."""
+"""How long the index, and this process, remember a hold after a lease without a release."""
 
 DRIFT_SHARE: Final = 0.01
 DRIFT: Final = 0.002
-"""Our clock and the server's may differ by 1 % of the lease and 2 ms; a hold ends that much earlier for us."""
+"""The clocks of this process and of the server may differ by 1 % of the lease and 2 ms; a hold ends that much earlier here."""
 
 SHORTEST_LEASE: Final = 0.01
 """A lease below 10 ms can't outlive the round trip that brings the news of it."""
@@ -28,7 +27,7 @@ LONGEST_LEASE: Final = 10 * 365 * 86400.0
 
 
 BACKEND_WAIT: Final = 2.0
-"""For how long an unreachable server is asked again, unless the settings say otherwise."""
+"""For how long requests to an unreachable server are retried, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,7 @@ class Tuning:
         jitter: Spread of the retries, so that the waiters of many processes don't ask in one burst.
         hand_overs: How many times in a row a lock may stay within a process while another one waits for it.
         local_reuse_window: How long after the store was asked a lock may be adopted within a process without asking it
-            again: its lease is that much longer there. The store's word on the holder is no older when the next one
-            enters, and a lock that was taken away meanwhile is missed.
+            again: its lease is that much longer there. A lock that was taken away within this time is adopted all the same.
         yield_time: How long a process that gave the lock to another one lets pass before it asks again: the other one
             needs a message and a round trip, and would always lose.
         contention_memory: How long after a wait for a lock the next caller of the process expects to wait as well, and
@@ -62,18 +60,18 @@ class Tuning:
         fence_wait: For how long a forced release asks the holder's process which fence its hold has,
         fence_retry: and how often.
         writer_lease: When the claim of a cache's writer ends that died.
-        load_lease: Of a load, renewed while its loader runs: others wait so long for one whose process has died.
+        load_lease: Of a load, renewed while its loader runs: how long others wait for a load after its process has died.
         transaction_wait: How long a caller inside of a transaction waits for another one's load: that may need a row which the
-            transaction has locked, or be in a transaction too, whose value no other one is given.
+            transaction has locked, or be in a transaction too, and keep its value to itself until COMMIT.
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
         invalidation_retry: When one that failed is repeated in the background for the first time; the pause doubles,
         longest_invalidation_retry: up to this one: old values are served until then, and a few requests are no load for a server.
-        longest_refused_retry: The same while the server only refuses, for days perhaps: somebody has to change its settings.
+        longest_refused_retry: The same while the server refuses, perhaps for days, until an operator changes its settings.
         invalidation_memory: How long one is repeated. The ttl of what other processes have stored isn't known, and few are longer
             than a day; a repeat after the end of the ttl costs one load.
         most_invalidations: How many of one cache may wait for that; the oldest beyond that are dropped: memory is bounded.
-        unstored_memory: How long after a load whose value isn't stored waiters load it themselves, all at once.
+        unstored_memory: How long after a load without a stored value waiters load it themselves, all at once.
         leases_down_for: How long loads do without a store of leases that didn't answer: each request might take as long again.
         most_notices: How many calls of receivers and log handlers may wait for slow ones before them. The newest beyond that are
             dropped, and counted: memory is bounded, whatever a receiver does.
@@ -116,7 +114,7 @@ class Tuning:
 
     @property
     def waiter_ttl(self) -> int:
-        """The milliseconds for which a process that isn't heard of any more stays in the store's wait queue."""
+        """The milliseconds after which a process without requests is removed from the store's wait queue."""
         return round(2000 * self.max_poll_interval)
 
 
@@ -124,7 +122,7 @@ DEFAULT: Final = Tuning()
 
 
 class Tuned(Protocol):
-    """What has a tuning; another one may take its place."""
+    """An object with a tuning, which may be replaced."""
 
     @property
     def tuning(self) -> Tuning: ...

@@ -1,4 +1,4 @@
-"""What waiters sleep on: an auto-reset event, for a thread or for a task."""
+"""Auto-reset events that waiters sleep on, for a thread and for a task."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class ThreadEvent:
-    """Lets one thread sleep until it is set, or for some seconds."""
+    """An event that one thread waits for, with a timeout."""
 
     def __init__(self) -> None:
         self._unset = threading.Lock()
         self._unset.acquire()
 
     def set(self) -> None:
-        """Wake the sleeper, or the next one. Safe in a signal handler and in a finalizer."""
+        """Wake the waiting thread, or the next one that waits. Safe in a signal handler and in a finalizer."""
         try:
             self._unset.release()
         except RuntimeError:
@@ -35,7 +35,7 @@ class ThreadEvent:
 
 
 def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
-    """Have ``post`` let another thread make a call, and wait for its end, at most so many seconds of the machine's clock."""
+    """Have ``post`` run ``call`` in another thread, and wait for its end, at most ``seconds`` of the machine's clock."""
     done = threading.Lock()
     done.acquire()
 
@@ -48,13 +48,13 @@ def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable
 
 
 class TaskEvent:
-    """Lets one task sleep until it is set, from any thread, or for some seconds.
+    """An event that one task waits for, with a timeout. Any thread may set it.
 
     An alarm rings on the engine's clock: a loop's timers stand still under freezegun, and the sleep would never end.
     """
 
     loops: ClassVar[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
-    """The loops in which a task has slept."""
+    """The loops in which a task has waited."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call_at: CallAt) -> None:
         self._loop = loop
@@ -63,11 +63,11 @@ class TaskEvent:
         self._future: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Wake the sleeper, or the next one."""
+        """Wake the waiting task, or the next one that waits."""
         try:
             self._loop.call_soon_threadsafe(self._set)
         except RuntimeError:
-            pass  # the loop is closed, and no task sleeps there any more
+            pass  # the loop is closed, and no task waits there any more
 
     def _set(self) -> None:
         self._is_set = True
