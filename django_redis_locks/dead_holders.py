@@ -38,7 +38,17 @@ def find_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 
 
 async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
-    """As ``find_dead``."""
+    """Find the locks and jobs of processes of this machine that have ended.
+
+    A process is identified by host name and process id. Don't use this where containers share a host name but not their
+    processes: running processes of other containers look dead. ``METADATA`` must store both.
+
+    Args:
+        using: the alias.
+
+    Raises:
+        LockBackendError: the store can't be reached, or refuses.
+    """
     found: list[inspection.LockInfo] = []
     cursor: int | None = 0
     while cursor is not None:
@@ -74,7 +84,22 @@ def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.Lo
 
 
 async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:
-    """As ``release_dead``."""
+    """Release the locks and jobs of processes of this machine that have ended. Their fences are compared: a lock that
+    another process has acquired since isn't released.
+
+    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers share
+    a host name but not their processes.
+
+    Args:
+        using: the alias.
+        actor: the user or program that does it, for the log and the signal.
+
+    Returns:
+        The locks that were released.
+
+    Raises:
+        LockBackendError: the store can't be reached, or refuses.
+    """
     release = inspection.aforce_release
     return [
         info

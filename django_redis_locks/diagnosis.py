@@ -37,7 +37,19 @@ def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
 
 
 async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
-    """As ``facts``."""
+    """Read version, role, settings and limits of the server of an alias.
+
+    Args:
+        using: the alias.
+        timeout: seconds that this may take in all.
+
+    Returns:
+        The facts. Those that the server doesn't report are None or empty.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        LockBackendError: the store can't be reached, or refuses the login.
+    """
     return await asyncio.to_thread(facts, using, timeout=timeout)
 
 
@@ -56,7 +68,11 @@ def fences(using: str = DEFAULT) -> list[FenceCounter]:
 
 
 async def afences(using: str = DEFAULT) -> list[FenceCounter]:
-    """As ``fences``."""
+    """Read the fence counters of an alias, one for each bucket.
+
+    Raises:
+        LockBackendError: the store can't be reached, or refuses.
+    """
     return await araise_fences(0, using)
 
 
@@ -79,6 +95,18 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
 
 
 async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
-    """As ``raise_fences``."""
+    """Raise the fence counters of an alias, for instance after the store was restored. They never go back.
+
+    Args:
+        at_least: the smallest number that the counters have afterwards.
+        using: the alias.
+
+    Returns:
+        The counters afterwards, one for each bucket.
+
+    Raises:
+        ValueError: ``at_least`` can't be a fence.
+        LockBackendError: the store can't be reached, or refuses.
+    """
     client = locks[using]
     return await arun(raising(client.counters, at_least), client.engine)

@@ -67,7 +67,22 @@ def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any
 
 
 async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
-    """As ``fenced_update``."""
+    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of them.
+
+    Args:
+        queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
+        grant: the grant of the lock.
+        values: as for ``update()``.
+
+    Returns:
+        The number of updated rows.
+
+    Raises:
+        StaleGrant: a later holder has written one of the rows, or there are none.
+        LockLost: the lock isn't held any more. Nothing was sent.
+        LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
+        ValueError: the update would need a second table.
+    """
     return await sync_to_async(fenced_update)(queryset, grant, **values)
 
 
@@ -148,7 +163,22 @@ class FencedModel(models.Model):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> None:
-        """As ``save``."""
+        """Save the row under a lock.
+
+        An existing row is written only if no holder, this one included, has written it since it was read. A new row is
+        inserted, and needs no lock.
+
+        Args:
+            grant: the grant of the lock; by default of the only lock that the caller holds.
+            force_insert, force_update, using, update_fields: as for Django's ``save()``.
+
+        Raises:
+            StaleGrant: the row was written since this instance read it, or is deleted.
+            ValueError: it was read without its fence. Nothing was sent.
+            LockNotOwned: the caller holds no lock, or several and passed no grant.
+            LockLost: the lock isn't held any more. Nothing was sent.
+            LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
+        """
         await sync_to_async(self.save)(
             grant=grant,
             force_insert=force_insert,
