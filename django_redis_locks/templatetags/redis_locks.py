@@ -1,4 +1,4 @@
-"""``{% load redis_locks %}``: ``{% cached %}``, as Django's ``{% cache %}``, but rendered once in the cluster."""
+"""``{% load redis_locks %}``: the tag ``{% cached %}``, which renders a fragment once in the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS = (
     "error_ttl",
     "store_in_atomic",
 )
-"""Those of ``get_or_load`` that suit a fragment."""
+"""The options of ``get_or_load`` that apply to a fragment."""
 
 CACHE = "cache"
 USING = "using"
@@ -44,30 +44,30 @@ class CachedNode(Node):
     def __init__(
         self,
         nodelist: NodeList,
-        timeout: FilterExpression,
+        ttl: FilterExpression,
         name: str,
         vary_on: list[FilterExpression],
         options: dict[str, FilterExpression],
     ) -> None:
         self.nodelist = nodelist
-        self.timeout = timeout
+        self.ttl = ttl
         self.name = name
         self.vary_on = vary_on
         self.options = options
 
     def render(self, context: Context) -> Any:
-        timeout = _resolved(self.timeout, context)
-        if timeout is not None:
+        ttl = _resolved(self.ttl, context)
+        if ttl is not None:
             try:
-                timeout = int(timeout)
+                ttl = int(ttl)
             except (ValueError, TypeError):
-                raise TemplateSyntaxError(f'"cached" tag got a non-integer timeout value: {timeout!r}') from None
+                raise TemplateSyntaxError(f'"cached" tag got a non-integer ttl: {ttl!r}') from None
         options = {name: _resolved(value, context) for name, value in self.options.items()}
         cache = _cache(options.pop(CACHE, None))
         using = _using(options.pop(USING, None))
         if options.get("early") == XFETCH:
             options["early"] = XFetch()
-        options["ttl"] = timeout
+        options["ttl"] = ttl
         try:
             checked(options)
         except (TypeError, ValueError) as error:
@@ -105,7 +105,7 @@ def _using(alias: Any) -> str | None:
 
 @register.tag("cached")
 def do_cached(parser: Parser, token: Token) -> CachedNode:
-    """Keep a part of a page, and have it rendered by one request in the cluster::
+    """Cache a fragment of a template; one request in the cluster renders it::
 
         {% load redis_locks %}
         {% cached 300 "sidebar" user.pk stale=60 %}
