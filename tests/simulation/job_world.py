@@ -372,7 +372,7 @@ class JobWorld:
             kwargs={},
             _context=SimpleNamespace(headers=message.headers, retries=message.tries),
         )
-        request.free_dead_run(fake, back=self.late)
+        request.free_dead_run(fake, redelivered=self.late)
         if self.late:
             self.broker.send_again(message)
 
