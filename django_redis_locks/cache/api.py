@@ -10,7 +10,7 @@ from django.core.cache import caches
 from ..core.runner import arun, run
 from ..handler import DEFAULT
 from .loading import loader as loaders
-from .loading import transactions as commits
+from .loading import transactions
 from .loading.batch import get_values
 from .loading.coordinator import alias_of, coordinator_of
 from .loading.get import get_value, reload_value
@@ -109,7 +109,12 @@ def get_or_load(
     first_read = None
     if not coordinator.same_server:  # a hit costs the cache's own get, with little on top
         first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
-        if first_read.value is not MISSING and first_read.fresh_for is None and not info and not commits.any_pending():
+        if (
+            first_read.value is not MISSING
+            and first_read.fresh_for is None
+            and not info
+            and not transactions.any_pending()
+        ):
             count(coordinator.alias, HITS)
             return first_read.value
     request = LoadRequest(coordinator, key, version, loader, checked)

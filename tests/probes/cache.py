@@ -15,10 +15,9 @@ from django.core.cache import caches
 from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.cache import Job, values
 from django_redis_locks.cache.decorator.function import take_over
-from django_redis_locks.cache.loading import background, early
+from django_redis_locks.cache.loading import background, early, transactions
 from django_redis_locks.cache.loading import coordinator as coordinators
 from django_redis_locks.cache.loading import invalidation as fences
-from django_redis_locks.cache.loading import transactions as commits
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator, coordinator_of
 from django_redis_locks.cache.loading.singleflight import InflightLoad
 from django_redis_locks.core import clock
@@ -94,7 +93,7 @@ def is_envelope(value: object) -> bool:
 
 def has_pending_stores() -> bool:
     """Whether a transaction still has to store what was loaded in it."""
-    return commits.any_pending()
+    return transactions.any_pending()
 
 
 def carry_out(job: Job) -> bool:

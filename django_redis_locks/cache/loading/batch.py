@@ -20,9 +20,8 @@ from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND, CachedValue, read_envelope
-from . import early
+from . import early, transactions
 from . import loader as loaders
-from . import transactions as commits
 from .effects import FetchMany, Follow, Lead, LeadInBackground
 from .get import get_value
 from .pipeline import run_pipelined
@@ -80,7 +79,7 @@ def get_values(
 
 def _join_all(wanted: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
     """Return the entries that this caller loads: those that no other caller of this process is loading."""
-    if wanted and (yield from commits.never_leaves_transactions(wanted[0].request)):
+    if wanted and (yield from transactions.never_leaves_transactions(wanted[0].request)):
         return [entry.without_claim() for entry in wanted if entry.before.value is MISSING]
     return [entry for entry in wanted if entry.join()]
 
@@ -121,7 +120,7 @@ def _fetch_effect(requests: list[LoadRequest]) -> FetchMany:
 def _read_all(
     coordinator: CacheCoordinator, requests: list[LoadRequest]
 ) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    pending = {request.user_key: commits.pending_value(request) for request in requests}
+    pending = {request.user_key: transactions.pending_value(request) for request in requests}
     asked = [request for request in requests if pending[request.user_key] is None]
     if not coordinator.same_server:
         cached: dict[str, Any] = (yield _fetch_effect(asked)) if asked else {}
@@ -288,7 +287,7 @@ def _failed(
 
 
 def _run_loader(coordinator: CacheCoordinator, owned: list[_BatchEntry], loader: Callable[..., Any]) -> Program[None]:
-    isolation = commits.Isolation()
+    isolation = transactions.Isolation()
     completions = [
         LoadCompletion(entry.request, entry.claim, loaders.LoadContext(entry.request.user_key, MISSING), isolation)
         for entry in owned

@@ -18,9 +18,8 @@ from .. import metrics
 from ..errors import LoadTimeout
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
-from . import early
+from . import early, transactions
 from . import loader as loaders
-from . import transactions as commits
 from .effects import Follow, Lead
 from .refresh import result_for_caller, serve_and_refresh
 from .run import abandon_unstarted, claim_load, publish_outcome, read_cache, resolve_claim, run_load
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Return the value, from the cache or its loader."""
-    now = commits.pending_value(request) or request.first_read or (yield from read_cache(request))
+    now = transactions.pending_value(request) or request.first_read or (yield from read_cache(request))
     if now.value is MISSING:
         return (yield from load_missing(request))
     if not now.fresh:
@@ -54,7 +53,7 @@ def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load a value that the cache lacks, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
-    if request.nested_in(request.lock_id) is not None or (yield from commits.never_leaves_transactions(request)):
+    if request.nested_in(request.lock_id) is not None or (yield from transactions.never_leaves_transactions(request)):
         return (yield from _load_alone(request))
     begin = clock.now()
     longest = yield from _longest_wait(request)
@@ -89,7 +88,7 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
 def _longest_wait(request: LoadRequest) -> Program[float]:
     """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the load or
     transaction in which this caller runs."""
-    if (yield from commits.transactions_around()):
+    if (yield from transactions.connections_around()):
         return request.coordinator.performer.tuning.transaction_wait
     return request.lease / 1000 if loaders.active_loads.get() else inf
 
@@ -132,7 +131,7 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
         claim = yield from claim_load(request, request.claim(max(until - clock.now(), 0.0)))
     if claim is not None:
         return (yield from resolve_claim(request, inflight, claim))
-    if (yield from commits.transactions_of(request)):
+    if (yield from transactions.connections_of(request)):
         return LOAD_ALONE
     return (yield from run_load(request, inflight, None, NOT_FOUND))
 

@@ -12,7 +12,7 @@ from ...core.runner import arun, run
 from ...core.tokens import mint_token
 from ...primitives.shared.load_commands import block_command, clear_command, unblock_command
 from ...primitives.shared.retry import RetryLimits, retry_command
-from . import transactions as commits
+from . import transactions
 from .effects import Delete
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -
     """
     load, since = coordinator.load(key, ""), clock.now()
     coordinator.forget(key)
-    commits.forget(load.lock_id)
+    transactions.forget(load.lock_id)
     try:
         yield from load.writing(keep, data)
     except LockBackendError as failure:
@@ -107,7 +107,7 @@ class WriteBlock:
     def begin(self) -> Program[None]:
         self._forget()
         for load in self._loads:
-            commits.forget(load.lock_id)
+            transactions.forget(load.lock_id)
         if self._loads:  # also if the store didn't answer a moment ago: it may be back
             forks.pid()
             self._token = mint_token()
@@ -159,7 +159,7 @@ class WriteBlock:
 def _void_all(coordinator: CacheCoordinator) -> Program[None]:
     coordinator.single_flight.forget_all()
     coordinator.backoff_until.clear()
-    commits.forget_all(coordinator)
+    transactions.forget_all(coordinator)
     for generation in coordinator.generations():
         try:
             yield from retry_command(clear_command(generation), clock.now())
@@ -212,7 +212,7 @@ def _invalidate_one(
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
     failed: Exception | None = None
     coordinator.forget(key)
-    commits.forget(load.lock_id)
+    transactions.forget(load.lock_id)
     try:
         yield from load.invalidating(keep, settle, retry_limits)
     except LockBackendError as failure:

@@ -10,7 +10,7 @@ from ...core import clock
 from ...primitives.load import BUSY, CLAIMED, FRESH
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
-from . import transactions as commits
+from . import transactions
 from .effects import Follow, Lead, LeadInBackground
 from .refresh_job import hand_over
 from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, reread, run_load
@@ -34,7 +34,7 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
     single_flight = coordinator.single_flight
     if coordinator.backs_off(request.key) or request.nested_in(request.lock_id) is not None:
         return result
-    if options.refresh == "inline" and (yield from commits.never_leaves_transactions(request)):
+    if options.refresh == "inline" and (yield from transactions.never_leaves_transactions(request)):
         return result
     inflight, leads = single_flight.join(request.key)
     wait = options.wait_stale if result.source == "stale" else 0.0

@@ -23,9 +23,8 @@ from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
 from ..values import NOT_FOUND, CachedValue, read_envelope
-from . import early
+from . import early, transactions
 from . import loader as loaders
-from . import transactions as commits
 from .effects import Fetch, Run
 from .shared_read import read_shared
 from .singleflight import RETRY, InflightLoad, LoadOutcome
@@ -162,7 +161,7 @@ def run_load(
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
     context = loaders.LoadContext(request.user_key, before.value)
-    completion = LoadCompletion(request, claim, context, commits.Isolation())
+    completion = LoadCompletion(request, claim, context, transactions.Isolation())
     begin = clock.now()
     try:
         value = yield loader_effect(

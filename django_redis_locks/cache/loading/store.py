@@ -12,7 +12,7 @@ from ...core.owners import running_loop
 from ...core.runner import run
 from .. import metrics, values
 from ..results import MISSING
-from . import transactions as commits
+from . import transactions
 from .effects import Delete, Store
 from .singleflight import LoadOutcome
 
@@ -48,7 +48,7 @@ class LoadCompletion:
     """Ends one load. Without a claim nothing is stored: writes and invalidations during the load would be overwritten."""
 
     def __init__(
-        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: commits.Isolation
+        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation
     ) -> None:
         self._request = request
         self._claim = claim
@@ -63,7 +63,7 @@ class LoadCompletion:
         Returns:
             Whether the error concerns other callers. False if the claim is void, or if the load ran inside a transaction.
         """
-        private = bool((yield from commits.transactions_of(self._request)))
+        private = bool((yield from transactions.connections_of(self._request)))
         if self._claim is None:
             return not private
         why = f"{type(error).__name__}: {error}"
@@ -94,7 +94,7 @@ class LoadCompletion:
     def _loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         request, claim = self._request, self._claim
         fresh_for = self._lifetime(value)
-        transactions = yield from commits.transactions_of(request)
+        connections = yield from transactions.connections_of(request)
         source: Source = "unlocked" if claim is None and request.stores else "loaded"
         if fresh_for == 0 or not self._context.stores:
             if claim is not None:
@@ -102,25 +102,25 @@ class LoadCompletion:
                     request, claim, request.coordinator.performer.tuning.unstored_memory, REASON_NOT_STORED
                 )
             return LoadOutcome(
-                value, source, values=request.coordinator.values, leader_only=bool(transactions)
+                value, source, values=request.coordinator.values, leader_only=bool(connections)
             ), "unstored"
-        if claim is None and not transactions:
+        if claim is None and not connections:
             return LoadOutcome(value, source, values=request.coordinator.values), "unstored"
         data = request.coordinator.values.dumps(value)
-        if transactions:
-            return (yield from self._awaiting_commit(transactions, value, data, fresh_for))
+        if connections:
+            return (yield from self._awaiting_commit(connections, value, data, fresh_for))
         return (yield from self.store(value, data, fresh_for))
 
     def _awaiting_commit(
-        self, transactions: list[Any], value: Any, data: Any, fresh_for: float | None
+        self, connections: list[Any], value: Any, data: Any, fresh_for: float | None
     ) -> Program[tuple[LoadOutcome, str]]:
         """Defer the store to COMMIT. Until then only these transactions see the value, and no other caller waits for it."""
         request, claim = self._request, self._claim
         store = None
         if (
             claim is not None
-            and commits.may_store(request, transactions)
-            and self._isolation.is_read_committed(transactions)
+            and transactions.may_store(request, connections)
+            and self._isolation.is_read_committed(connections)
         ):
             try:
                 self._token = yield from request.load.deferring(request.token, claim.hold)
@@ -133,7 +133,7 @@ class LoadCompletion:
         elif claim is not None:
             yield from give_up_claim(request, claim)
         if running_loop() is None:
-            commits.defer_store(transactions, request, value, data, store)
+            transactions.defer_store(connections, request, value, data, store)
         return LoadOutcome(value, leader_only=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, fresh_for: float | None) -> None:

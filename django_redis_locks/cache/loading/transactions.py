@@ -33,6 +33,8 @@ __all__ = [
     "Isolation",
     "after_commit",
     "any_pending",
+    "connections_around",
+    "connections_of",
     "defer_store",
     "forget",
     "forget_all",
@@ -40,8 +42,6 @@ __all__ = [
     "never_leaves_transactions",
     "open_now",
     "pending_value",
-    "transactions_around",
-    "transactions_of",
 ]
 
 OPEN_NOW_IN_SYNC_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
@@ -105,12 +105,12 @@ class _Savepoints:
         return not number.isdecimal() or int(number) <= self._made
 
 
-def transactions_of(request: LoadRequest) -> Program[list[Any]]:
+def connections_of(request: LoadRequest) -> Program[list[Any]]:
     """Return the connections whose open transactions a load of this request runs in, and may be rolled back with."""
-    return [] if request.options.store_in_atomic == "now" else (yield from transactions_around())
+    return [] if request.options.store_in_atomic == "now" else (yield from connections_around())
 
 
-def transactions_around() -> Program[list[Any]]:
+def connections_around() -> Program[list[Any]]:
     """Return the connections with open transactions around this caller, whatever ``store_in_atomic`` says."""
     if running_loop() is None:
         return open_now()
@@ -119,7 +119,7 @@ def transactions_around() -> Program[list[Any]]:
 
 def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
     """Whether the loaded value can never be stored outside its transactions, so that no other caller needs to wait for it."""
-    connections = yield from transactions_of(request)
+    connections = yield from connections_of(request)
     return bool(connections) and not may_store(request, connections)
 
 
