@@ -63,12 +63,12 @@ class Tick:
 
 
 class Claim:
-    """The answer to a claim.
+    """The outcome of claiming a tick.
 
     Attributes:
-        won: the tick is ours to publish.
-        winner: the id of the task that was published for it.
-        blind: the store couldn't be reached just now, and whoever asks it next would wait in vain.
+        won: whether this beat publishes the tick.
+        winner: the id of the task that is published for it.
+        store_down: whether the store couldn't be reached; the next request would fail too.
     """
 
     __slots__ = ("_record", "_ref", "_tick", "store_down", "winner", "won")

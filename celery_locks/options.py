@@ -1,4 +1,4 @@
-"""The options of a task, as class attributes or as arguments of ``@app.task``, and what is wrong with them."""
+"""The options of a task, as class attributes or as arguments of ``@app.task``, and their validation."""
 
 from __future__ import annotations
 
@@ -60,48 +60,48 @@ _TIMES: Final = {
     "lock_redelivery_window": 0.0,
     "idempotency_ttl": 0.0,
 }
-"""Each with the smallest that makes sense, in seconds."""
+"""The smallest value of each, in seconds."""
 
 PREFIXES: Final = ("lock_", "unique_", "idempotency_")
-"""What the names of options begin with, and of nothing else: a misspelled one would guard nothing."""
+"""Prefixes of option names. Other attributes with them are refused: a misspelled option would have no effect."""
 
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
 
 class TaskOptions(CelerysTask[P, R_co]):
-    """What a task says of its lock, as class attributes or as arguments of ``@app.task``.
+    """The options of a task's lock, as class attributes or as arguments of ``@app.task``.
 
     Times are seconds or a ``timedelta``; None is the default, -1 for ever.
 
     Attributes:
-        lock_key: what is locked: a template such as ``"{tenant}"``, or a callable that gets the task and the arguments and
-            returns a text. None: all arguments. The task's name is always a part of it.
+        lock_key: the key: a template such as ``"{tenant}"``, or a callable that gets the task and the arguments and returns a
+            str. None: all arguments. The task's name is always a part of it.
         lock_using: the alias in ``REDIS_LOCKS``.
-        lock_expire: the lease, renewed while the job runs: so long after its node died it can run elsewhere. By default
-            the alias's ``EXPIRE``.
+        lock_expire: the lease, renewed while the job runs: after a crash of its host the job can run elsewhere when the lease
+            ends. By default the alias's ``EXPIRE``.
         lock_wait: how long ``lock_on_conflict="wait"`` waits, in the worker; by default the alias's ``WAIT``.
-        lock_min_hold: the key stays taken for so long after the run began, though it be over earlier.
-        lock_max_hold: after so long the lease isn't renewed any more. By default the task's ``time_limit`` and ten seconds,
-            and without one for ever.
+        lock_min_hold: how long the key stays taken from the start of the run, even if the run is shorter.
+        lock_max_hold: how long the lease is renewed. By default the task's ``time_limit`` and ten seconds; without one for
+            ever.
         lock_on_duplicate: at submission, when the same job is queued or runs: ``"existing"`` returns its result,
             ``"raise"`` raises ``DuplicateTask``, ``"replace"`` lets this one run instead of one that is queued, ``"queue"``
             sends every message.
         lock_on_conflict: at the start, when another job has the key: ``"skip"`` ends as REVOKED, ``"wait"`` waits and then
-            raises, ``"retry"`` comes again every ``lock_retry_delay``, ``lock_max_retries`` times, ``"raise"`` raises
-            ``LockNotAcquired``, ``"follow"`` takes the result of the one that runs.
+            raises, ``"retry"`` redelivers the message after ``lock_retry_delay``, ``lock_max_retries`` times, ``"raise"``
+            raises ``LockNotAcquired``, ``"follow"`` takes the result of the job that runs.
         lock_on_lost: when the lease was lost while the job runs: ``"log"``, ``"abort"`` raises ``LockLost`` in the job, or
             a callable that gets the task and its lock.
         lock_on_backend_error: at submission, when the store is down: ``"open"`` sends the message all the same (the worker
-            decides), ``"closed"`` raises. At the start a job never runs unlocked: it comes again.
-        lock_queue_ttl: a message that nobody has run by then is given up, and the same job can be submitted again.
-        lock_redelivery_window: for so long after its end a job is known, so that a late copy of its message isn't run. By
+            decides), ``"closed"`` raises. At the start a job never runs unlocked: its message is redelivered.
+        lock_queue_ttl: how long a queued message blocks submissions. Then the same job can be submitted again.
+        lock_redelivery_window: how long a job is remembered after its end, so that a late copy of its message isn't run. By
             default the broker's visibility timeout, or an hour.
-        lock_canvas: a duplicate that somebody counts on, in a chord, group or chain or with a callback: ``"follow"`` takes
-            the result of the first one, ``"run"`` runs after it, ``"fail"`` raises ``DuplicateTask``.
-        lock_eager: take the lock also in ``apply()`` and with ``task_always_eager``.
-        unique_until: until when a second submission is a duplicate: the job's ``"start"``; its ``"success"``, or failure for
-            good; its ``"finish"``; or until ``"expired"``, ``idempotency_ttl`` after its submission.
-        idempotency_ttl: so long after its end, too, its result is the answer.
+        lock_canvas: for a duplicate in a chord, group or chain, or with a callback: ``"follow"`` takes the result of the first
+            one, ``"run"`` runs after it, ``"fail"`` raises ``DuplicateTask``.
+        lock_eager: take the lock in ``apply()`` and with ``task_always_eager`` too.
+        unique_until: until when a second submission is a duplicate: the job's ``"start"``; its ``"success"`` or final failure;
+            its ``"finish"``; or until ``"expired"``, ``idempotency_ttl`` after its submission.
+        idempotency_ttl: how long after its end a job's result is the result of new submissions.
     """
 
     lock_key: ClassVar[str | Callable[..., str] | None] = None
@@ -125,29 +125,29 @@ class TaskOptions(CelerysTask[P, R_co]):
 
     abstract = True
     lock_usual_conflict: ClassVar[OnConflict] = "skip"
-    """What ``lock_on_conflict`` is by default."""
+    """The default of ``lock_on_conflict``."""
 
     @property
     def plain(self) -> bool:
-        """Whether it is one of Celery's own tasks, which an app's default base class reaches too: they are no jobs."""
+        """Whether it is one of Celery's own tasks, which get an app's default base class too: they take no lock."""
         return (self.name or "").startswith("celery.")
 
     def on_lock_skipped(self, holder: Holder | None) -> None:
-        """Called where a run is skipped because another job has the key."""
+        """Called when a run is skipped because another job has the key. Does nothing by default."""
 
     def on_lock_lost(self) -> None:
-        """Called when the lock of a run was lost, in a thread that runs nothing else but such notices."""
+        """Called when the lock of a run was lost, in a thread for notifications. Does nothing by default."""
 
 
 def seconds(value: Duration | None) -> float:
-    """Of a time; infinity for -1, 0 for None."""
+    """A duration in seconds; infinity for -1, 0 for None."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return inf if value == -1 else float(value or 0)
 
 
 def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """What is wrong with names that begin as options do and are none, in words."""
+    """Error messages about names that have the prefix of options and aren't options."""
     options = [name for name in known if name.startswith(PREFIXES)]
     wrong = sorted(name for name in set(names) - set(options) if name.startswith(PREFIXES))
     near = {name: get_close_matches(name, options, n=1) for name in wrong}
@@ -155,7 +155,7 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def option_errors(task: type[TaskOptions]) -> list[str]:
-    """What is wrong with the options of a task, in words."""
+    """Error messages about the options of a task."""
     found = unknown_options(dir(task), dir(TaskOptions))
     found += [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
@@ -199,10 +199,10 @@ def _contradictions(task: type[TaskOptions]) -> list[str]:
 
 
 def validate(task: type[Any], app: Celery) -> None:
-    """Refuse a task whose options are wrong.
+    """Validate the options of a task.
 
     Raises:
-        ValueError: names them all.
+        ValueError: an option is wrong; the message names all that are.
     """
     found = option_errors(task)
     if found:

@@ -145,7 +145,7 @@ def new_job(
 
 @pytest.fixture(scope="session")
 def celery_server(redis_executable: None) -> Iterator[RedisServer]:
-    """No test flushes it: who tells the tests apart is `who`."""
+    """It is never flushed: the mark `who` separates the tests."""
     with RedisServer() as server:
         yield server
 
@@ -249,7 +249,7 @@ def make_cell(
             more = dict(config or {})
             more["locks"] = locks = {**celery_config["locks"], **alias}
             more["conf"] = {"task_default_queue": f"q-{who}", **more.get("conf", {})}
-            if "db" in more:  # the shortest visibility timeout of all who share a database is everybody's
+            if "db" in more:  # all workers that share a database have the shortest of their visibility timeouts
                 more["broker"] = celery_server.url(more.pop("db"))
             cell = Cell({**celery_config, **more}, tmp_path)
             settings.REDIS_LOCKS = {"default": locks}

@@ -1,7 +1,7 @@
 """What happened, in the order in which it happened: a Redis stream that tasks write and tests wait on.
 
 Every entry has the `who` of its test (the first argument of each task), so that nothing has to be flushed between tests.
-A gate is a stream too: it is open once it has an entry, for those who wait and for those who come later.
+A gate is a stream too: it is open once it has an entry, for current and for later waiters.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def deadly(self: Any, who: str) -> Deadly:
 
 
 def collect(self: Any, results: Any, who: str) -> Any:
-    """What a chord, a chain or a link ends in. It is nobody's job: each call counts."""
+    """The last task of a chord, a chain or a link. It takes no lock: each call runs."""
     self.app.journal.write("collected", who, results=results)
     return results
 
@@ -134,7 +134,7 @@ BODIES = [quick, hold, failing, flaky, patient, lingering, stubborn, ending, aga
 
 
 def dying(base: type[Task]) -> type[Task]:
-    """A class whose first success dies when its result is already stored."""
+    """A class whose process dies at its first success, after the result was stored."""
 
     class Dying(base):  # type: ignore[misc, valid-type]
         abstract = True

@@ -28,7 +28,7 @@ def test_rabbitmq_retries_expires_and_redelivers_as_redis_does(
 
 
 def retries_and_duplicates(cell: Cell, who: str) -> None:
-    """[C1] [C2] The retry is elsewhere before its predecessor has ended; meanwhile it is that one job."""
+    """[C1] [C2] The retry is delivered before the run that sent it has ended; both are one job."""
     task = cell.task("once.late.lingering")
     first = task.delay(who)
     cell.journal.wait(who, "prerun", count=2)

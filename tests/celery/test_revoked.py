@@ -15,7 +15,7 @@ pytestmark = pytest.mark.celery
 
 
 def test_submission_after_a_queued_job_was_revoked_is_a_new_job(cell: Cell, who: str) -> None:
-    """[C9] [K5] Nothing of the task is called. Who has seen that it is revoked can submit it."""
+    """[C9] [K5] Nothing of the task is called. A caller that has seen its revocation can submit it again."""
     cell.occupy(who)
     task = cell.task("once.early.quick")
     first = task.delay(who)
