@@ -1,4 +1,4 @@
-"""A grant is what ``acquire`` returns: a handle on a hold."""
+"""Grants: the handles that ``acquire`` returns."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .effects import Performer
 
 OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
-"""What ``on_lost`` may be: how a lost lock is reported to its holder."""
+"""The values of ``on_lost``: how the loss of a lock is handled."""
 
 
-class Keeper(Protocol):
-    """What a grant needs of the lock it came from."""
+class GrantedLock(Protocol):
+    """What a grant needs of its lock."""
 
     @property
     def performer(self) -> Performer: ...
@@ -39,25 +39,31 @@ class Keeper(Protocol):
 
 
 class Grant:
-    """The proof of holding a lock, and the handle to give it back.
+    """The proof that the caller holds a lock, and the handle to release it.
 
     Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end; one block per grant.
 
+    Example::
+
+        grant = locks.lock("report:2031").acquire()
+        with grant:
+            write_report(fence=grant.fence)
+
     Attributes:
-        fence: grows with every hold of this key; let a store refuse a write whose fence is smaller than the one it has
-            seen (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
+        fence: grows with every hold of the key. Have a store refuse a write with a smaller fence than the last one
+            (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
     """
 
     __slots__ = ("__weakref__", "_block", "hold", "id", "lock")
 
     deferred = False
-    """Whether it isn't the caller's, but keeps the lock after the caller has released it."""
+    """Whether it keeps the lock after the caller has released it."""
 
     def waits_for_transaction(self) -> bool:
-        """Whether a deferred one keeps the lock for a transaction of the calling thread that is still open."""
+        """Return whether a deferred grant keeps the lock for an open transaction of the calling thread."""
         return False
 
-    def __init__(self, hold: Hold, keeper: Keeper, id: int, block: int = 0) -> None:
+    def __init__(self, hold: Hold, keeper: GrantedLock, id: int, block: int = 0) -> None:
         self.hold = hold
         self.id = id
         self.lock = keeper
@@ -100,44 +106,59 @@ class Grant:
 
     @property
     def released(self) -> bool:
-        """Released, or on the way."""
+        """Whether the grant was released, or is being released."""
         return self.id not in self.hold.open_grants
 
     @property
     def lost(self) -> bool:
-        """True once the lock isn't ours any more although it wasn't released: known without asking the store, also
-        when that can't be reached. In a forked child always True."""
+        """Whether the lock was lost before its release, as far as this process knows, without a request. In a forked child
+        always True."""
         hold = self.hold
         if hold.foreign:
             return True
         return hold.lost_why is not None or (hold.held and clock.now() >= hold.deadline)
 
     def remaining(self) -> float:
-        """Seconds until the lease ends, by this process's clock; 0.0 if it is lost or released."""
+        """Return the seconds until the lease ends, by this process's clock; 0.0 if the lock is lost or released."""
         if not self.held:
             return 0.0
         return max(0.0, self.hold.deadline - clock.now())
 
     def extend(self, expire: Duration) -> None:
-        """Let the lease end ``expire`` seconds from now, or later if it did anyway. One round trip.
+        """Extend the lease to ``expire`` from now; it is never shortened. One round trip.
+
+        Args:
+            expire: seconds, or a ``timedelta``, from now.
 
         Raises:
-            LockLost: it isn't held any more.
-            LockBackendError: the store can't be reached; the lease is as it was.
-            ValueError: not a length of time.
+            LockLost: the lock isn't held any more.
+            LockBackendError: the store can't be reached; the lease is unchanged.
+            ValueError: not a duration.
         """
         lease = lease_ms(expire)
         self._check()
         self.lock.extend_hold(self.hold, lease)
 
     async def aextend(self, expire: Duration) -> None:
-        """As ``extend``."""
+        """Extend the lease to ``expire`` from now, in an event loop; it is never shortened. One round trip.
+
+        Args:
+            expire: seconds, or a ``timedelta``, from now.
+
+        Raises:
+            LockLost: the lock isn't held any more.
+            LockBackendError: the store can't be reached; the lease is unchanged.
+            ValueError: not a duration.
+        """
         lease = lease_ms(expire)
         self._check()
         await self.lock.aextend_hold(self.hold, lease)
 
     def ensure_held(self, confirm: bool = False) -> None:
-        """Raise unless the lock is still ours. Local and free; ``confirm=True`` asks the store too, one round trip.
+        """Raise unless the lock is still held by this grant.
+
+        Args:
+            confirm: send a request as well, one round trip. Otherwise the check is local.
 
         Raises:
             LockLost: released, lost, or taken away.
@@ -145,21 +166,29 @@ class Grant:
         """
         self._check()
         if confirm:
-            self.lock.extend_hold(self.hold, 1)  # no step lowers a lease, so this one only asks
+            self.lock.extend_hold(self.hold, 1)  # no step shortens a lease, so this one only checks
 
     async def aensure_held(self, confirm: bool = False) -> None:
-        """As ``ensure_held``."""
+        """Raise unless the lock is still held by this grant, in an event loop.
+
+        Args:
+            confirm: send a request as well, one round trip. Otherwise the check is local.
+
+        Raises:
+            LockLost: released, lost, or taken away.
+            LockBackendError: there never was a lock (``ON_BACKEND_ERROR`` "open"), or the store can't be reached.
+        """
         self._check()
         if confirm:
             await self.lock.aextend_hold(self.hold, 1)
 
     def release(self) -> None:
-        """Give the lock back; the last of several re-entries frees it. A second call does nothing.
+        """Release the grant; the last of several re-entries frees the lock. A second call has no effect.
 
         Raises:
-            SynchronousOnlyOperation: called in a running event loop; the lock stays held. There is ``arelease()``.
-            LockLost: it wasn't ours any more.
-            LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
+            SynchronousOnlyOperation: called in a running event loop; the lock stays held. Use ``arelease()``.
+            LockLost: the lock wasn't held any more.
+            LockBackendError: the store can't be reached. The release is repeated in the background until the lease ends.
         """
         if running_loop() is not None and not self.released:
             self.lock.performer.may_block()
@@ -170,7 +199,12 @@ class Grant:
             raise
 
     async def arelease(self) -> None:
-        """As ``release``, in a running event loop."""
+        """Release the grant, in an event loop; the last of several re-entries frees the lock. A second call has no effect.
+
+        Raises:
+            LockLost: the lock wasn't held any more.
+            LockBackendError: the store can't be reached. The release is repeated in the background until the lease ends.
+        """
         try:
             await self.lock.arelease_grant(self)
         except BaseException as failure:
@@ -210,10 +244,11 @@ class Grant:
         await self.aexit_block(error)
 
     def _begin_block(self) -> None:
-        """
+        """Begin a ``with`` block.
+
         Raises:
             LockLost: the grant was released, or lost: the block would run without the lock.
-            LockAlreadyHeld: a block has it already, and would lose it at the end of this one.
+            LockAlreadyHeld: another block has this grant, and would lose the lock at the end of this one.
             TypeError: its lock has ``auto_release=False``.
         """
         if self.protected or self.released:
@@ -230,7 +265,7 @@ class Grant:
             )
 
     def exit_block(self, error: BaseException | None) -> None:
-        """The end of a ``with`` block, which may have raised an error of its own."""
+        """End a ``with`` block that may have raised ``error``."""
         try:
             self.lock.release_grant(self)
         except LockError as failure:
@@ -241,7 +276,7 @@ class Grant:
             raise
 
     async def aexit_block(self, error: BaseException | None) -> None:
-        """As ``exit_block``."""
+        """End an ``async with`` block that may have raised ``error``."""
         try:
             await self.lock.arelease_grant(self)
         except LockError as failure:
@@ -252,8 +287,8 @@ class Grant:
             raise
 
     def _at_exit(self, failure: LockError, error: BaseException | None) -> None:
-        """The end of a ``with``: the body's own exception is never masked, and a store that is down now spoils nothing
-        that was protected until now; the release goes on in the background."""
+        """Handle a failed release at the end of a block. The block's own exception is never masked, and an unreachable store
+        is only logged: the block was protected, and the release is repeated in the background."""
         if isinstance(failure, LockBackendError):
             events.emit(events.BackendFailed(self.key, self.name, self.alias, "release", str(failure)))
         elif error is None:
