@@ -38,7 +38,7 @@ MINUTE, HOUR = 60, 3600
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The admin's page of held locks.")
-    parser.add_argument("--locks", type=int, default=10_000, help="so many are held")
+    parser.add_argument("--locks", type=int, default=10_000, help="number of locks that are held")
     parser.add_argument("--port", type=int, default=8000, help="if it is taken, a free one is used")
     parser.add_argument("--measure", action="store_true", help="only say how long the pages take")
     parser.add_argument("--shots", type=Path, metavar="FOLDER", help="only draw the pictures of the documentation")
@@ -166,7 +166,7 @@ def draw(url: str, folder: Path) -> None:
     from django.contrib.auth.models import User  # noqa: PLC0415 - after django.setup()
     from django.test import Client  # noqa: PLC0415
 
-    from tools.browser import Browser  # noqa: PLC0415 - only who draws needs one
+    from tools.browser import Browser  # noqa: PLC0415 - only drawing needs one
 
     client = Client(SERVER_NAME="localhost")
     client.force_login(User.objects.get())

@@ -1,4 +1,4 @@
-"""A crowd of HTTP buyers, or visitors, who all come at the same moment. A buyer who is told to come back does."""
+"""A crowd of HTTP buyers, or visitors, that send their requests at the same moment. A refused buyer retries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 RETRIES = 20
 TIMEOUT = 30.0
-CSRF = "a" * 32  # Django compares the header with the cookie; who sends both isn't a forged form
+CSRF = "a" * 32  # Django compares the header with the cookie; a forged form can't send both
 HEADERS = {
     "Accept": "application/json",
     "Cookie": f"csrftoken={CSRF}",
@@ -39,7 +39,7 @@ class Buyer:
         return self.statuses[-1] if self.statuses else 0
 
     def buy(self, url: str, over: threading.Event) -> None:
-        """Until it is sold to him or sold out, but for so many retries."""
+        """Send requests until the item is bought or sold out, with at most `RETRIES` retries."""
         for _ in range(1 + RETRIES):
             began = time.perf_counter()
             status, retry_after = post(url)
@@ -76,13 +76,13 @@ def ask(method: str, url: str) -> tuple[int, Mapping[str, str]]:
 
 
 def crowd(url: str, number: int, tell: Tell = lambda done: None) -> Sequence[Buyer]:
-    """Let so many buyers loose on this URL. `tell` hears now and then how many are done."""
+    """Send the requests of `number` buyers to this URL. `tell` is called from time to time with the number that are done."""
     buyers = [Buyer() for _ in range(number)]
     over = threading.Event()
     try:
         together([partial(buyer.buy, url, over) for buyer in buyers], tell)
     finally:
-        over.set()  # after Ctrl-C nobody tries again
+        over.set()  # after Ctrl-C no buyer retries
     return buyers
 
 

@@ -169,7 +169,7 @@ class Stage:
         return process
 
     def close(self) -> None:
-        """In good order; by force who doesn't."""
+        """Terminate the processes, and kill those that don't end in time."""
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -187,7 +187,7 @@ class Stage:
         return [order.pk for _ in range(ORDERS) if (order := sell(product.pk)[1])]
 
     def click(self, orders: list[int]) -> list[threading.Thread]:
-        """Customers who click more than once, all at the same time."""
+        """Customers that click more than once, all at the same time."""
         from shop import plain, tasks  # noqa: PLC0415 - after Django is set up
 
         def ask() -> None:

@@ -63,7 +63,7 @@ class Tally:
 def confirmations(
     task: str, events: Iterable[Event], kills: Iterable[Kill], orders: Iterable[object], times: int
 ) -> Tally:
-    """Each order's is to be finished once. It was asked for so many times."""
+    """The tally of confirmations: each order needs one, and was submitted `times` times."""
     mine = [event for event in events if event.task == task]
     ends = Counter(event.key for event in mine if event.what == "ended")
     orders = list(orders)
@@ -133,9 +133,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
     """What isn't as it must be; nothing, if the demo has shown what it promises."""
-    found = [
-        f"{one.task} was done twice by nobody: there was nothing to compare with." for one in plain if not one.twice
-    ]
+    found = [f"{one.task} was never done twice: there was nothing to compare with." for one in plain if not one.twice]
     for one in ours:
         if one.twice:
             found.append(f"{one.task} was done twice {one.twice} times.")
@@ -154,8 +152,8 @@ def explanation(plain: Sequence[Tally], ours: Sequence[Tally], took: float) -> s
     """Four sentences."""
     (plain_ticks, plain_orders), (ticks_, orders) = plain, ours
     return (
-        f"Of plain jobs each beat sends its own, {plain_ticks.messages} messages for {ticks_.messages} ticks, and who "
-        f"clicks three times gets three mails, {plain_orders.finished} for {orders.finished} orders. With SingletonTask "
+        f"Of plain jobs each beat sends its own, {plain_ticks.messages} messages for {ticks_.messages} ticks, and three "
+        f"clicks send three mails, {plain_orders.finished} for {orders.finished} orders. With SingletonTask "
         f"a tick is one message and no run overlaps another; with IdempotentTask an order is one mail. The keys of the "
         f"two runs that were killed were free within {1000 * took:.0f} ms, and the confirmation was sent by another "
         f"process. When the beat that had sent the ticks was killed, the other one went on."

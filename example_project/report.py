@@ -15,7 +15,7 @@ SETTLED = {200, 409, 410}
 
 @dataclass(frozen=True)
 class Outcome:
-    """One form after its crowd: what the buyers were told, and what the database says."""
+    """One form after its crowd: the responses to the buyers, and the state of the database."""
 
     form: str
     supply: int
@@ -63,9 +63,9 @@ def explanation(naive: Outcome, locked: Outcome, waiting: Outcome) -> str:
     return (
         f"Naive checkouts that overlap read the same stock and write back the same number, so {naive.sold} buyers paid "
         f"for {naive.supply} items; in the locked form one checkout of the product runs at a time in all processes, the "
-        f"{locked.refused} requests that came meanwhile were told 409 and when to come back, and exactly {locked.sold} "
+        f"{locked.refused} other requests got 409 with a Retry-After, and exactly {locked.sold} "
         f"items were sold. With wait=10 each of the {len(waiting.statuses)} requests waited for its turn, woken when the "
-        f"lock was free, and {waiting.refused or 'none'} was told 409."
+        f"lock was free, and {waiting.refused or 'none'} got 409."
     )
 
 
@@ -73,7 +73,7 @@ def failures(naive: Outcome, locked: Outcome, waiting: Outcome) -> list[str]:
     """What isn't as it must be; nothing, if the demo has shown what it promises."""
     found = _not_as_promised(naive, locked, waiting)
     if not locked.refused:
-        found.append("The locked form refused nobody: no lock was at work.")
+        found.append("The locked form refused no request: no lock was at work.")
     if waiting.refused:
         found.append(f"The waiting form refused {waiting.refused} requests.")
     return found
@@ -107,11 +107,9 @@ def _not_as_promised(wrong: Outcome, *right: Outcome) -> list[str]:
         if odd:
             kinds = ", ".join(f"{odd.count(status)} x {status or 'no answer'}" for status in sorted(set(odd)))
             found.append(f"Buyers of the {outcome.form} form ended without 200, 409 or 410: {kinds}.")
-        told = outcome.finals.count(200)
-        if told != outcome.sold:
-            found.append(
-                f"The {outcome.form} form told {told} buyers that they have it, and made {outcome.sold} orders."
-            )
+        confirmed = outcome.finals.count(200)
+        if confirmed != outcome.sold:
+            found.append(f"The {outcome.form} form confirmed {confirmed} purchases, and made {outcome.sold} orders.")
     return found
 
 

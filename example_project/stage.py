@@ -86,6 +86,6 @@ def _visit(form: str, url: str, tell: Callable[[str], None]) -> Visits:
     before = loads.value
     visits = visitors(url, VISITORS, lambda done: tell(f"{form}: {done} of {VISITORS} done"))
     tell("")
-    time.sleep(reports.COUNTING)  # whoever makes one without being waited for has begun by now
+    time.sleep(reports.COUNTING)  # a refresh in the background has begun by now
     statuses, seconds = zip(*visits, strict=True)
     return Visits(form, loads.value - before, statuses, seconds)

@@ -90,7 +90,7 @@ class Workers:
 
 
 def listen(port: int, application: Any) -> Server:
-    """On this port, or on a free one if somebody has it."""
+    """A server on this port, or on a free one if it is taken."""
     try:
         return Server(port, application)
     except OSError as error:

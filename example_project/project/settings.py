@@ -1,5 +1,7 @@
-"""A shop whose locks live on Redis, and its cache in another database there. `REDIS_URL` and `DATABASE` say where: an SQLite file, or the folder of a PostgreSQL's
-socket."""
+"""A shop with its locks on Redis, and its cache in another database of that server.
+
+`REDIS_URL` names the server, `DATABASE` an SQLite file or the folder of a PostgreSQL socket.
+"""
 
 from __future__ import annotations
 

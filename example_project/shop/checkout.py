@@ -1,4 +1,4 @@
-"""The sale of one item. It is right only as long as nobody else sells the same product meanwhile."""
+"""The sale of one item. It is correct only while no other request sells the same product."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sell(product_id: int) -> tuple[Product, Order | None]:
 
 
 def receipt(product: Product) -> str:
-    """The text that the buyer gets, signed so that he can prove it."""
+    """The text that the buyer gets, signed as a proof."""
     net = (product.price / (1 + VAT)).quantize(CENT)
     context = {"number": uuid4(), "product": product, "net": net, "vat": product.price - net}
     return Signer(salt="shop.receipt").sign(render_to_string("shop/receipt.txt", context))

@@ -1,5 +1,5 @@
-"""What a buyer is told who finds the checkout taken. `ON_CONFLICT` in the settings names it, for every locked view of the
-project; `views.py` knows nothing of it."""
+"""The response of a checkout that is busy. `ON_CONFLICT` in the settings names it, for every locked view of the project;
+`views.py` doesn't refer to it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def answer(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
     usual = answers.answer(request, refused)
     if wants_json(request):
         return usual
-    response = page(request, "Somebody is paying for this one. Try again in a moment.", refused.status)
+    response = page(request, "Another buyer is paying for this one. Try again in a moment.", refused.status)
     response["Retry-After"] = usual["Retry-After"]
     return response

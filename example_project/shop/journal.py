@@ -24,7 +24,9 @@ def note(what: str, task: str, id: str, key: object = None) -> None:
         line = {"what": what, "task": task, "id": id, "key": key, "pid": os.getpid(), "at": time.time()}
         file = os.open(FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            os.write(file, json.dumps(line).encode() + b"\n")  # in one piece, whoever else writes
+            os.write(
+                file, json.dumps(line).encode() + b"\n"
+            )  # in one write, so that lines of other processes don't mix with it
         finally:
             os.close(file)
 

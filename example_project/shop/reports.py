@@ -30,11 +30,11 @@ def make_sales() -> dict[str, Any]:
 
 
 def sales() -> dict[str, Any]:
-    """Made by one caller at a time, whichever process he is in. While he does, the others get the report of before, and
-    wait only if there is none."""
+    """The report, made by one caller at a time in all processes. The other callers get the old report, and wait only if
+    there is none."""
     return get_or_load(SALES, make_sales, ttl=TTL, stale=STALE, refresh="thread")
 
 
 def sales_unguarded() -> dict[str, Any]:
-    """Made by everybody who comes while there is none."""
+    """The report, made by every caller while there is none."""
     return cache.get_or_set(UNGUARDED, make_sales, TTL)

@@ -22,9 +22,9 @@ def take_stock(self: Any) -> int:
     bind=True,
     name="shop.confirm_order",
     lock_key="{order_id}",
-    idempotency_ttl=3600,  # so long after it was sent, too, nobody gets a second confirmation
-    acks_late=True,  # a confirmation whose worker dies is not forgotten:
-    reject_on_worker_lost=True,  # another one sends it
+    idempotency_ttl=3600,  # no second confirmation for an hour after the first
+    acks_late=True,  # with both, a confirmation of a worker that dies
+    reject_on_worker_lost=True,  # is sent by another worker
 )
 def confirm_order(self: Any, order_id: int) -> str:
     """Once per order, however often it is asked for."""

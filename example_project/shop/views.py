@@ -40,7 +40,7 @@ def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
 @require_POST
 @redis_lock(key="shop:checkout:{product_id}", expire=5, wait=10)
 def buy_waiting(request: HttpRequest, product_id: int) -> HttpResponse:
-    """The same lock, but whoever finds it taken waits for his turn."""
+    """The same lock, but a request waits for its turn if it is busy."""
     return answer(request, *sell(product_id))
 
 
@@ -67,7 +67,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-@transaction.non_atomic_requests  # who reads needs none, least of all one that SQLite gives to one at a time
+@transaction.non_atomic_requests  # a read needs no transaction, and SQLite allows one writer at a time
 def sales(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "shop/sales.html", {"report": reports.sales()})
 
@@ -80,7 +80,7 @@ def sales_unguarded(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def restock(request: HttpRequest) -> HttpResponse:
-    """Begin anew."""
+    """Reset stock and orders."""
     with transaction.atomic():
         Order.objects.all().delete()
         Product.objects.update(stock=STOCK)

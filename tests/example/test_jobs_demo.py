@@ -37,7 +37,7 @@ def test_tally_that_shows_no_difference_fails():
     ):
         assert failures(PLAIN, [replace(OURS[0], **changes), OURS[1]]) == [message]
     (message,) = failures([replace(PLAIN[0], twice=0), PLAIN[1]], OURS)
-    assert message.startswith("plain.take_stock was done twice by nobody")
+    assert message.startswith("plain.take_stock was never done twice")
     assert len(heading()) == len(line(OURS[0]))
     assert line(OURS[1]).split() == ["shop.confirm_order", "60", "20", "21", "1", "20", "0", "0", "0"]
     assert "12 messages for 6 ticks" in explanation(PLAIN, OURS, 0.0412)

@@ -90,7 +90,7 @@ def test_browser_gets_the_page_with_a_message_or_403_if_forged(shop: Shop, redis
         status, page, retry_after = post_form(**headers)
     assert status == 409
     assert 1 <= int(retry_after) <= 60
-    assert "Somebody is paying for this one." in page
+    assert "Another buyer is paying for this one." in page
 
 
 def test_ctrl_c_leaves_nothing_behind(redis_url: str, tmp_path):
