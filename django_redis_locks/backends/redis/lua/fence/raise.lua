@@ -1,8 +1,8 @@
--- Tells how far the fences have got, and has them go on from further ahead: for a store that was moved, or restored from
--- older data. A counter only ever moves forward.
+-- Reads the fence counter, and raises it if it is below a minimum: for a store that was moved, or restored from older
+-- data. The counter is never lowered.
 --
 -- KEYS  fence counter
--- ARGV  the least that it is to be (0: as it is)
+-- ARGV  minimum (0: change nothing)
 -- returns  {the counter, '0' if there is none, and the server's clock in microseconds}, both as text
 local last = redis.call('GET', KEYS[1]) or '0'
 if (tonumber(last) or 0) < tonumber(ARGV[1]) then

@@ -1,11 +1,11 @@
--- Says of several locks who holds them, and how many queues of processes wait; and of records what they say.
+-- Inspects several locks: the holder of each and the number of its waiting queues. Reads records, too.
 --
 -- uses read_value now_ms
 -- KEYS  locks, their waiters
 -- ARGV  kind
--- returns  {ms of the server's clock, then for each lock}: {how many wait} if it is free, else {how many, 0, ms left,
---          fence, since in ms, holder} or {how many, -1, what};
---          of a record {how many, 1, ms left, version, fields, 'held' or 'queued' if it is listed there or else ''}
+-- returns  {ms of the server's clock, then for each lock}: {number of waiting queues} if it is free, else
+--          {waiting, 0, ms left, fence, since in ms, holder} or {waiting, -1, what lives there};
+--          of a record {waiting, 1, ms left, version, fields, 'held' or 'queued' if it is in that index or else ''}
 local all, last = {now_ms(redis.call('TIME'))}, #KEYS / 2 - 1
 for n = 0, last do
   local lock = KEYS[1 + n]

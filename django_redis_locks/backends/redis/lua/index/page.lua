@@ -1,10 +1,10 @@
--- Lists locks by the end of their leases, as far as the index knows: those that are held, or those whose lease ended
+-- Returns one page of the index, ordered by the end of the leases: the locks that are held, or those whose lease ended
 -- without a release.
 --
 -- uses now_ms
 -- KEYS  index
--- ARGV  'held' or 'ended', how many to pass over, how many at most, 1 to begin with the last
--- returns  {ms of the server's clock, how many there are, lock, end of its lease in ms, lock, ...}
+-- ARGV  'held' or 'ended', entries to skip, maximum number of entries, 1 for descending order
+-- returns  {ms of the server's clock, total number of entries, lock, end of its lease in ms, lock, ...}
 local now = now_ms(redis.call('TIME'))
 local least, most = '(' .. now, '+inf'
 if ARGV[1] == 'ended' then least, most = '-inf', now end

@@ -1,4 +1,5 @@
--- Takes the loads of some values from whoever has them, so that somebody may write these values by other means.
+-- Claims the loads of several values for a writer, whatever claims there are, so that the values may be written by other
+-- means.
 --
 -- KEYS  generation (and for each value: lease, permit)
 -- ARGV  token, lease in ms

@@ -1,13 +1,13 @@
--- Claims the load of a value for one caller, unless the value is there or somebody loads it. A repeated request finds its
--- own claim. Who waits for a load gives an address, and lines up in the same step.
+-- Claims the load of a value, unless the value is present or another caller has the claim. A repeated request finds its
+-- own claim. A request with an address is registered as a waiter in the same step.
 --
 -- uses read_value register_waiter now_ms read_load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
--- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), what it overrides
---       (0: nothing; 1: any claim; 2: the note of a failure), ms after which one more may load beside another ('': never),
---       address ('': nothing listens), arrival (0: now), 1 if more wait, ms to stay in line
--- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, what the lease says}
---          verdict 0: somebody loads it, 1: it is ours, 2: no need, 3: a load failed, 4: load it, but don't store it
+-- ARGV  token, lease in ms, ms that a value must have left to need no load (-1: load anyway), what to override (0: nothing;
+--       1: any claim; 2: the note of a failure), ms after which one more caller may load ('': never), address ('': none),
+--       arrival (0: now), 1 if more callers wait in this queue, ms to keep the registration
+-- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, reason of a failure}
+--          verdict 0: busy, 1: claimed, 2: the value is fresh, 3: a load failed, 4: load, but don't store the value
 --          {-1, what}  something else lives under the key of the lease
 local generation = redis.call('GET', KEYS[3]) or '0'
 local token, about, left = read_load(KEYS[1], generation)

@@ -1,8 +1,8 @@
--- Begins a new generation: no load that began before will be stored.
+-- Starts a new generation: no load of an earlier generation is stored.
 --
 -- KEYS  generation
 -- ARGV  (none)
--- returns  its number, which never comes twice
+-- returns  the number of the generation, which is never reused
 local time = redis.call('TIME')
 local clock, last = time[1] * 1000000 + time[2], tonumber(redis.call('GET', KEYS[1]) or 0)
 local generation = string.format('%.0f', math.max(clock, last + 1))

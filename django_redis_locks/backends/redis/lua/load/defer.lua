@@ -1,10 +1,11 @@
--- Ends a load inside of a transaction, if it is still ours. Until the transaction commits, the permit to store its value stays
--- valid, unless the value is written, invalidated or cleared. The permit excludes no load: several transactions share it.
+-- Ends a load inside a transaction, if the token still has the claim. The value may be stored with a permit until the
+-- transaction commits, unless it is written, invalidated or cleared before. The permit excludes no load: several
+-- transactions share it.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation, permit
 -- ARGV  token, ms that the permit is valid
--- returns  the token of the permit, or '' if the load isn't ours any more
+-- returns  the token of the permit, or '' if the claim is gone
 local generation = redis.call('GET', KEYS[3]) or '0'
 if read_load(KEYS[1], generation) ~= ARGV[1] then return '' end
 redis.call('DEL', KEYS[1])

@@ -1,9 +1,9 @@
--- Ends a load that brought nothing, if it is still ours. Why it failed is told to those who ask within some ms.
+-- Ends a load without a value, if the token still has the claim. For some ms claims are answered with the reason.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation
--- ARGV  token, ms (0: the next one loads at once), why
--- returns  1, or 0 if the load isn't ours any more
+-- ARGV  token, ms to keep the reason (0: the next claim succeeds at once), reason
+-- returns  1, or 0 if the claim is gone
 local generation = redis.call('GET', KEYS[3]) or '0'
 if read_load(KEYS[1], generation) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])

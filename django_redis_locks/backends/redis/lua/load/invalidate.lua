@@ -1,9 +1,9 @@
--- Invalidates a value: a load that runs won't be stored. For some ms what is loaded now is kept no longer than they last,
--- since a replica may still tell what was true before.
+-- Invalidates a value: a running load is not stored. For some ms, values that are loaded now are stored no longer than
+-- those ms last, since a replica may still return the old data.
 --
 -- uses wake wake_all
 -- KEYS  lease, waiters, permit, settling, and where values live here: value
--- ARGV  ms for which the old value may still be served (0: not at all), ms to settle
+-- ARGV  ms for which the old value may still be served (0: delete it), ms to settle
 -- returns  1 if there was a value, else 0
 redis.call('DEL', KEYS[1], KEYS[3])
 local found = 0

@@ -1,8 +1,9 @@
--- Writes a value, whoever loads it: that won't be stored. At maxmemory the old value stays, and the load is void.
+-- Writes a value and voids any claim: the running load is not stored. At maxmemory the old value stays, and the load is
+-- void all the same.
 --
 -- uses wake wake_all
 -- KEYS  lease, waiters, permit, value
--- ARGV  ms to keep it (-1: for ever, 0: it is deleted), value
+-- ARGV  ms to keep it (-1: for ever, 0: delete it), value
 -- returns  1
 redis.call('DEL', KEYS[1], KEYS[3])
 local done

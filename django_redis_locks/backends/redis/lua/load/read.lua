@@ -1,8 +1,8 @@
--- Reads values, and how long each will live.
+-- Reads values and their remaining lifetimes.
 --
 -- KEYS  (values)
 -- ARGV  (none)
--- returns  for each {ms left, value}; ms -1: it has no end, -2: there is none
+-- returns  for each {ms left, value}; ms -1: no expiry, -2: there is none
 local found = {}
 for at, key in ipairs(KEYS) do
   local value = redis.call('GET', key)

@@ -1,9 +1,9 @@
--- Prolongs the lease, or the permit, of a load that is still ours. It never gets shorter.
+-- Extends the lease or the permit of a load, if the token still has it. A lease is never shortened.
 --
 -- uses read_value read_load
 -- KEYS  lease or permit, generation, settling
 -- ARGV  token, ms
--- returns  {1 if it is ours, ms for which values settle}
+-- returns  {1 if the token has it, ms for which values settle}
 local token, _, left = read_load(KEYS[1], redis.call('GET', KEYS[2]) or '0')
 if token ~= ARGV[1] then return {0, 0} end
 if left < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end

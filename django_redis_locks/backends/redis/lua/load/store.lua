@@ -1,11 +1,11 @@
--- Ends a load, and stores what it brought, where values live here, if its lease or permit is still ours. Permits of others are
--- void then. While values settle it is kept no longer than that. All who wait are told. The first write is DEL, which a
--- server at maxmemory allows.
+-- Ends a load and stores its value, where values live here, if the token still has the lease or the permit. Voids the
+-- permits of others and notifies all waiters. While values settle the value is kept no longer than that. The first write
+-- is DEL, which a server at maxmemory allows.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
--- ARGV  token, ms to keep it (-1: for ever, 0: not), value, 1 if the token is that of the permit
--- returns  1, or 0 if the load isn't ours any more: nothing is stored then
+-- ARGV  token, ms to keep it (-1: for ever, 0: not at all), value, 1 if the token is that of the permit
+-- returns  1, or 0 if the claim is gone and nothing was stored
 local generation = redis.call('GET', KEYS[3]) or '0'
 local held = ARGV[4] == '1' and KEYS[5] or KEYS[1]
 if read_load(held, generation) ~= ARGV[1] then return 0 end

@@ -1,5 +1,5 @@
--- Gives back what was blocked under this token, and voids what was claimed since somebody else took it: that load may have
--- begun before the write. Another writer, whose token begins with w:, keeps what he has. All who wait are told.
+-- Ends what load/block began with this token, and voids claims made since another caller took it: such a load may have
+-- begun before the write. The claim of another writer (its token begins with w:) stays. Notifies all waiters.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  generation (and for each value: lease, waiters, permit)

@@ -1,11 +1,11 @@
--- As lock/renew, for one lock that may have been taken over without asking: stores the hold that has it now, and that no later hold takes it
--- over so: the reserved fences are void. Never says less than is known: a late copy of an earlier request changes nothing. At
--- maxmemory the lease goes on and the rest has to wait.
+-- Renews one lock that a later hold of the same process may have adopted locally, and stores the holder and fence of that
+-- hold. The reserved fences become void: no later hold may adopt the lock locally. Late copies of earlier requests change
+-- nothing. At maxmemory only the lease is renewed.
 --
 -- uses is_owned now_ms
 -- KEYS  lock, index
--- ARGV  lease in ms, token, fence, held for so many ms, holder
--- returns  {1} mine, {0} not mine
+-- ARGV  lease in ms, token, fence, age of the hold in ms, holder
+-- returns  {1} renewed, {0} not held with this token
 local lock, lease, index = KEYS[1], ARGV[1], KEYS[2]
 local value = redis.pcall('GET', lock)
 local mine, denied = is_owned(value, ARGV[2])

@@ -1,9 +1,9 @@
--- Deletes any hold of the lock, or only the hold with one fence; or a record that is listed, a job's as a rule. Another thing under
--- the key stays. A lock without expiry, which nothing else can free, is deleted so. Notifies all processes, so that the one that
--- had the hold looks at once, and all that wait for a change of a record.
+-- Deletes any hold of the lock, or only the hold with one fence; or an indexed record, usually of a job. Other values under
+-- the key stay. Also deletes a lock without expiry, which nothing else can free. Notifies all processes: the holder confirms
+-- its hold at once, and waiters for a change of a record read it.
 --
 -- While fences are reserved (a + follows the stored one) a later hold of the same process may have one of the $RESERVED_FENCES
--- after it. The process is asked then, and writes the fence of the hold that it has.
+-- after it. Then the processes are asked, and the holder writes its fence.
 --
 -- uses wake wake_all record_index
 -- KEYS  lock, waiters, index of what is held, index of what is queued

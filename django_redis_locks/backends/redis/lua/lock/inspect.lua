@@ -1,4 +1,4 @@
--- Says who holds the lock.
+-- Returns the holder of the lock.
 --
 -- uses read_value
 -- KEYS  lock

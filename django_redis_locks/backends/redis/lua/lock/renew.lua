@@ -1,10 +1,10 @@
--- Lets the leases of my locks end so many milliseconds from now, or later if they did anyway: a late copy of an earlier
--- request must not cut them. The first write is PEXPIRE, which a server at maxmemory allows.
+-- Extends the leases of several locks to a time from now. A lease is never shortened: a late copy of an earlier request
+-- changes nothing. The first write is PEXPIRE, which a server at maxmemory allows.
 --
 -- uses is_owned now_ms
 -- KEYS  locks, index
 -- ARGV  lease in ms, token of each lock
--- returns  for each lock: 1 mine, 0 not mine
+-- returns  for each lock: 1 renewed, 0 not held with this token
 local lease, last = ARGV[1], #ARGV - 2
 local most, answers, news, ends = tonumber(lease), {}, {}, nil
 for n = 0, last do

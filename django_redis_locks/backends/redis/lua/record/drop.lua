@@ -1,10 +1,10 @@
--- Deletes the record if it is as the caller knows it, or if a request of his wrote it. All who wait are told. The first
--- write is DEL, which a server at maxmemory allows.
+-- Deletes the record if its version is the expected one, or if a request with this nonce wrote it. Notifies all waiters.
+-- The first write is DEL, which a server at maxmemory allows.
 --
 -- uses wake wake_all read_value read_record record_index
 -- KEYS  record, waiters, index of what is held, index of what is queued
 -- ARGV  version (0: any that the nonce wrote), nonce
--- returns  {1}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
+-- returns  {1}, or the current state: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local now, nonce = read_record(KEYS[1])
 if not nonce or (now[3] ~= ARGV[1] and nonce ~= ARGV[2]) then return now end
 redis.call('DEL', KEYS[1])

@@ -1,9 +1,9 @@
--- Reads the record. Who waits for a change gives an address, and lines up in the same step if there is none yet.
+-- Reads the record. If an address is given and the record is unchanged, registers it as a waiter in the same step.
 --
 -- uses register_waiter read_value read_record
 -- KEYS  record, waiters
--- ARGV  and of who waits: version that he knows (0: absent), address ('': nobody listens), arrival (0: now), 1 if more
---       wait, ms to stay in line
+-- ARGV  and of a client that waits: known version (0: absent), address ('': none), arrival (0: now), 1 if more of its
+--       callers wait, ms to keep the registration
 -- returns  {0, ms left, version, fields, arrival} or {0, arrival} if it is absent, or {-1, what}
 local now = read_record(KEYS[1])
 if now[1] ~= 0 then return now end

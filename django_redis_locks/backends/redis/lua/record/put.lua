@@ -1,12 +1,12 @@
--- Writes the record if it is as the caller knows it, or already as he wants it: a repeated request finds its own nonce.
--- The version is a fence, so that none comes twice. All who wait for a change are told.
--- One that is to be listed has a nonce that says where. One such write in ten removes from the index what is too old, at
--- most 20 entries.
+-- Writes the record if its version is the expected one. A repeated request finds its own nonce and succeeds.
+-- The version is a fence, so it is never reused. Notifies all waiters.
+-- The end of the nonce names the index to list the record in. One such write in ten removes old entries from the index, at
+-- most 20.
 --
 -- uses wake wake_all read_value read_record next_fence record_index now_ms
 -- KEYS  record, waiters, fence counter, index of what is held, index of what is queued
--- ARGV  version that the caller knows (0: absent), nonce, lease in ms, fields
--- returns  {1, version}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
+-- ARGV  expected version (0: absent), nonce, lease in ms, fields
+-- returns  {1, version}, or the current state: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local record, lease = KEYS[1], ARGV[3]
 local now, nonce = read_record(record)
 if now[1] ~= 0 then return now end

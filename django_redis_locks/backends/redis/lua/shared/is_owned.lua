@@ -1,4 +1,4 @@
--- Whether a value is that of a lock with this token. If a right is missing to tell, that error comes second.
+-- Returns whether a value is that of a lock with this token; if the right to read it is missing, also the error.
 local function is_owned(value, token)
   if not value then return false end
   if value.err then

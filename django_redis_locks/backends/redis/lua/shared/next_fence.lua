@@ -1,9 +1,9 @@
--- The next fence: the larger of the server's clock in microseconds and the successor of what was given so far. It rises
--- although the counter may be gone, or older than what was given (a restart from a snapshot, a lagging replica).
--- As many more as are spare are kept for those who take the lock over without asking.
--- What it returns is text, and so is the second value: '' if the fence is the clock, else '@' and the clock in ms.
--- Nothing and an error, if the counter is too large to be told from its successor: somebody else has written to it.
--- Lua prints numbers with 14 digits; microseconds have 16. To put them together as text is cheaper than to calculate.
+-- Returns the next fence: the larger of the server's clock in microseconds and the successor of the last fence. It
+-- increases even if the counter is gone, or older than the last fence (a restart from a snapshot, a lagging replica).
+-- The ``spare`` fences after it are reserved for local hand-overs.
+-- Both results are text: the fence, and '' if it is the clock, else '@' and the clock in ms. If the counter is too large to
+-- be told from its successor, since something else has written to it: nil and an error.
+-- Lua prints numbers with 14 digits, microseconds have 16: joining text is cheaper than arithmetic.
 local function next_fence(counter, last, time, spare)
   local micros = time[2]
   if #micros < 6 then micros = string.format('%06d', micros) end

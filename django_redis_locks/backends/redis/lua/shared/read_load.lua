@@ -1,5 +1,5 @@
--- Who loads a value: the token of a lease, the generation in which it was given, what else it says, and the ms left. Nil
--- if nobody does, or did so before all values were cleared. If something else lives there, what that is comes second.
+-- Reads the lease of a load: its token, further text and ms left; nil if there is none, or if it is of an earlier
+-- generation. If something else lives under the key, its description comes second.
 local function read_load(key, generation)
   local value = redis.pcall('GET', key)
   if not value then return nil end

@@ -1,5 +1,5 @@
--- What the value of a key says: the secret of the lock or record, its fence, since when it is there in ms, what else is
--- written, and how many ms are left; or nil and what lives there instead, {-1, what}.
+-- Reads the value of a lock or record: token or nonce, fence, since in ms, further text, and ms left; or nil and {-1, what
+-- lives there instead}.
 local function read_value(key, value, kind)
   if value.err then
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- a right is missing

@@ -1,5 +1,5 @@
--- Lines a process up, behind those that came before its arrival, or at the end if that is 0. At maxmemory it isn't
--- possible: the process then asks now and then.
+-- Registers a queue of a process as a waiter: at its arrival, or at the end if that is 0. At maxmemory it returns 0: the
+-- process polls then.
 local function register_waiter(waiters, address, arrival, kept)
   if arrival == '0' then
     local time = redis.call('TIME')

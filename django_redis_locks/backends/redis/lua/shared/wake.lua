@@ -1,5 +1,5 @@
--- Tells the process that has waited longest that the lock may be free. A dead one, which nobody hears, is passed over.
--- Who may not publish tells nobody; the waiters then ask now and then.
+-- Notifies the process that has waited longest that the lock may be free. Channels without subscriber are skipped. Without
+-- the right to publish nothing is notified: the waiters poll then.
 local function wake(lock, waiters)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]

@@ -1,4 +1,4 @@
--- Tells all who wait for a change.
+-- Notifies all waiters.
 local function wake_all(key, waiters)
   while wake(key, waiters) do end
 end

@@ -1,10 +1,10 @@
--- Takes a process out of the line, and passes on a wake-up that it had and can't use: if the lock is free the next one
--- is told. The first write is ZREM, which a server at maxmemory allows.
+-- Removes a queue of a process from the waiters, and passes on a wake-up that it received and can't use: if the lock is
+-- free, the next waiter is notified. The first write is ZREM, which a server at maxmemory allows.
 --
 -- uses wake
 -- KEYS  lock, waiters
--- ARGV  address ('': it isn't in the line any more)
--- returns  0, or 2 if another process was told
+-- ARGV  address ('': it isn't registered any more)
+-- returns  0, or 2 if another process was notified
 if ARGV[1] ~= '' then redis.call('ZREM', KEYS[2], ARGV[1]) end
 if redis.call('EXISTS', KEYS[1]) == 0 and wake(KEYS[1], KEYS[2]) then return 2 end
 return 0
