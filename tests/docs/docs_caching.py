@@ -1,4 +1,4 @@
-"""What the examples of howto/caching.md take for granted, and what must hold after them; each begins with an empty cache."""
+"""The names that the examples of howto/caching.md need, and the checks after them; each begins with an empty cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the examples of howto/celery.md take for granted, and what must hold after them.
+"""The names that the examples of howto/celery.md need, and the checks after them.
 
 Each has an app of its own, on a broker in memory: `shared_task` is that app's, so that no task of the documentation becomes
 another app's.
@@ -29,7 +29,7 @@ from tests.docs.pages import public, rows
 
 
 class App(celery.Celery):
-    """Its tasks are no other app's."""
+    """An app with tasks that no other app has."""
 
     def task(self, *args: Any, **options: Any) -> Any:
         return super().task(*args, **{"shared": False, **options})

@@ -1,5 +1,5 @@
-"""What the examples of howto/locks.md, fencing.md, operations.md, testing.md and of the reference take for granted, and what
-must hold after them."""
+"""The names that the examples of howto/locks.md, fencing.md, operations.md, testing.md and of the reference need, and the
+checks after them."""
 
 from __future__ import annotations
 

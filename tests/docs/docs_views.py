@@ -1,5 +1,5 @@
-"""What the examples of the quickstart, and of howto/views.md, answers.md and rest-framework.md, take for granted, and what must
-hold after them."""
+"""The names that the examples of the quickstart and of howto/views.md, answers.md and rest-framework.md need, and the checks
+after them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def fail(error: Exception) -> None:
 
 
 def in_transaction(view: Callable[..., HttpResponse], **kwargs: Any) -> list[str]:
-    """What a request under ATOMIC_REQUESTS does with its transaction and its locks, in order."""
+    """The events of transaction and locks in a request under ATOMIC_REQUESTS, in order."""
     found: list[str] = []
     begin, commit = connection.set_autocommit, connection.commit
 

@@ -1,4 +1,4 @@
-"""What an example takes for granted, and what must hold after it: a `docs_*.py` for each page says it of its examples."""
+"""Registers the names that an example needs, and the check after it; each page has a `docs_*.py` for its examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AFTER: dict[str, Callable[[Names], object]] = {}
 
 
 def given(*examples: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
-    """The function returns the names that these examples find."""
+    """Register a function that returns the names that these examples need."""
 
     def register(function: Callable[[], Names]) -> Callable[[], Names]:
         assert GIVEN.keys().isdisjoint(examples), examples
@@ -32,7 +32,7 @@ def given(*examples: str) -> Callable[[Callable[[], Names]], Callable[[], Names]
 
 
 def after(*examples: str) -> Callable[[Callable[[Names], object]], Callable[[Names], object]]:
-    """The function is given the names that these examples leave."""
+    """Register a function that checks the names that these examples leave."""
 
     def register(function: Callable[[Names], object]) -> Callable[[Names], object]:
         assert AFTER.keys().isdisjoint(examples), examples
@@ -43,7 +43,7 @@ def after(*examples: str) -> Callable[[Callable[[Names], object]], Callable[[Nam
 
 
 def after_each(results: dict[str, Callable[[Names], object]]) -> None:
-    """By example, what mustn't be False."""
+    """Register checks by example; a check fails if it returns False."""
     assert AFTER.keys().isdisjoint(results), results
     AFTER.update(results)
 
@@ -82,8 +82,8 @@ def is_one_lock(call: Callable[[], HttpResponse], key: str) -> None:
 
 
 def problems_of(**settings: Any) -> list[str]:
-    """What the system checks say about these settings, but that memory is no store for production, which other tests replace
-    all stores by, and that nothing here is decorated."""
+    """The reports of the system checks for these settings, without those on the memory backend, which other tests use, and on
+    names that no decorated function has."""
     expected = {"redis_locks.W004", "redis_locks.W060", "redis_locks.W061"}
     with override_settings(**settings):
         return [str(found) for found in run_checks(tags=["redis_locks"]) if found.id not in expected]

@@ -1,4 +1,4 @@
-"""The pages of the documentation: their blocks of code, their tables, and what the public API has to compare them with.
+"""The pages of the documentation: their blocks of code, their tables, and the lines of the public API for comparison.
 
 A Python block is run if a comment such as `<!-- test: name -->` stands right above it, and every block has one. Blocks of one
 name and page are one example: they share their namespace, one after the other. A name with a dot is a module: the next
@@ -87,7 +87,7 @@ def rows(page: str, *, first: str, after: str = "") -> dict[str, list[str]]:
 
 
 def public(pattern: str) -> dict[str, str]:
-    """What the lines of `tests/public_api.txt` say that begin so: the first group of each, and what follows it."""
+    """The lines of `tests/public_api.txt` that match the pattern: the rest of each line, by the first group of its match."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     found = [(match[1], line[match.end() :]) for line in lines if (match := re.match(pattern, line))]
     assert found, pattern

@@ -1,4 +1,4 @@
-"""howto/operations.md: the rights that are shown are enough, and none is one too many."""
+"""howto/operations.md: the rights on the page are sufficient, and each is necessary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RIGHTS = {word[1:].upper() for word in shlex.split(SHOWN) if word.startswith("+"
 
 @pytest.fixture
 def user(redis_url: str, redis_server: RedisServer, settings: Any) -> Iterator[None]:
-    """Locks are taken by the user `locks`, who has no rights yet; the server knows no script."""
+    """Locks use the login `locks`, which has no rights yet; the server has no script loaded."""
     redis_server.command("SCRIPT", "FLUSH")
     redis_server.command("ACL", "LOG", "RESET")
     redis_server.command("ACL", "SETUSER", "locks", "on", ">secret")

@@ -1,4 +1,4 @@
-"""Tables of the documentation are complete: what they list is what `tests/public_api.txt` lists. Links lead somewhere."""
+"""Tables of the documentation list the same names as `tests/public_api.txt`, and links have a target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names_in_code(text: str) -> set[str]:
 
 
 def imports_of(name: str) -> set[str]:
-    """What the block of this name in the reference imports."""
+    """The names that the block of this name in the reference imports."""
     (code,) = (block.code for block in BLOCKS if block.page.name == "api.md" and block.name == name)
     return words_of(code.partition("import (")[2])
 

@@ -1,4 +1,4 @@
-"""reference/wire-format.md: the scripts, and what lies in Redis while locks are held and values are loaded."""
+"""reference/wire-format.md: the scripts, and the keys in Redis while locks are held and values are loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPT = r"(lock|waiters|index|record|fence|load)/\w+"
 
 
 def count(cell: str, separator: str) -> int:
-    """How many arguments a cell names. Those in brackets have no number."""
+    """The number of arguments that a cell names, without those in brackets."""
     return len([part for part in re.sub(r"\(.*?\)", "", cell).split(separator) if part.strip()])
 
 
