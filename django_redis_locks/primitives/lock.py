@@ -66,7 +66,7 @@ class Lock(BaseLock):
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
         about = holders.describe(forks.known, thread, self.name, self.options.metadata)
-        # not the hold itself, which nobody but its holder keeps
+        # not the hold itself: only its grants keep a reference to it
         return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, about=about)
 
     def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:

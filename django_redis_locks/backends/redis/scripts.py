@@ -1,6 +1,6 @@
-"""The scripts: one file per step under ``lua/``, named as the command is. A line ``-- uses wake`` in one puts the
-functions of ``lua/shared/wake.lua`` before it. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
-are constants, in milliseconds if they are times. And the requests that call them."""
+"""Loads the Lua scripts and packs the requests that call them. Each command has a file of its name under ``lua/``. A line
+``-- uses wake`` includes the function of ``lua/shared/wake.lua``. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
+are constants, in milliseconds if they are times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _read(name: str) -> str:
 
 
 def by_sha(command: Command[Any]) -> bytes:
-    """The request that calls its script. What the server says of one that it doesn't know has the code NOSCRIPT."""
+    """Pack the request that calls a command's script by its hash. A server that doesn't know it replies NOSCRIPT."""
     args = command.args
     head_of = _known_heads.get(command.name[:4])
     if head_of is None:
@@ -56,16 +56,16 @@ def by_sha(command: Command[Any]) -> bytes:
 
 
 def by_source(command: Command[Any]) -> bytes:
-    """The request that runs its script, and has the server know it from then on."""
+    """Pack the request that sends a command's script as source, which the server caches."""
     return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)
 
 
 PLAIN = {"load/get": "GET"}
-"""Steps that are commands of the server's own."""
+"""Steps that are plain Redis commands."""
 
 
 def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
-    """What all calls of a script on some keys begin with; a plain command is all there is to say."""
+    """Pack what is equal for all calls of a script with these keys; for a plain command, the whole request."""
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
     values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
@@ -73,4 +73,4 @@ def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
 
 
 _known_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}
-"""By the kind of step, where keys recur. Those of records are jobs', as a rule: each is a new one."""
+"""Cached heads by kind of step, for kinds whose keys recur. Records have none: usually each is a new job."""

@@ -1,4 +1,4 @@
-"""How far the fences of a bucket have got, and moving them forward, as programs."""
+"""Reads and raises the fence counters, as a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_FENCE: Final = 2**52
 
 
 def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
-    """Have each of these counters be this much at least; 0 changes nothing.
+    """Raise each of these counters to ``least`` if it is below; 0 changes nothing.
 
     Raises:
         ValueError: ``least`` is no fence.

@@ -1,7 +1,7 @@
-"""What the index of an alias lists, and what the store says of the locks in it, as programs.
+"""Reads the index of an alias, and inspects the locks in it, as programs.
 
-The index is a hint: it is as old as a crashed server's last write, and knows nothing of locks that an alias without an
-index holds. Who holds a lock says the lock.
+The index is a hint: it may be older than a crash of the server, and has no locks of aliases without an index. The holder is
+known from the lock itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ...core.holder import Holder
 
 PAGE_SIZE: Final = 1000
-"""So many entries are asked for at once; Lua returns no more than some thousand values."""
+"""Entries per request; Lua returns no more than some thousand values."""
 
 INSPECT_BATCH: Final = 200
-"""So many locks are looked at in one script, which takes less than a millisecond; nobody else is served meanwhile."""
+"""Locks inspected by one script, which blocks the server for less than a millisecond."""
 
 
 class Entry(NamedTuple):
-    """A line of the index: a lock by its spelled key, and when its lease ends, in seconds since 1970."""
+    """An entry of the index: a lock by its spelled key, and the end of its lease in seconds since 1970."""
 
     lock: str
     ends: float
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Some lines of an index, how many there are in all, and the store's clock, in seconds since 1970."""
+    """A page of an index, the total number of entries, and the store's clock in seconds since 1970."""
 
     at: float
     total: int
@@ -77,7 +77,7 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
 
 
 def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
-    """What the store says of these locks, by their spelled keys."""
+    """Inspect these locks, by their spelled keys."""
     found: list[Inspection] = []
     for start in range(0, len(locks), INSPECT_BATCH):
         some = locks[start : start + INSPECT_BATCH]

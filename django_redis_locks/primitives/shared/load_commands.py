@@ -1,4 +1,4 @@
-"""Commands of caches beside those of one load: values are read without a claim, writers void claims, a cache is cleared."""
+"""Commands of a cache beyond those of one load: read values without a claim, block loads for a writer, clear a cache."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from ..load import LoadLease
 
 WRITER_PREFIX: Final = "w:"
-"""Begins the token of a writer that doesn't load. Two of them may overlap: neither gives back what is the other's."""
+"""Prefix of the token of a writer that doesn't load. Two writers may overlap: neither ends the block of the other."""
 
 
 def read_command(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
-    """Read values as the store has them, each with the milliseconds that it has left: -1 for ever, -2 there is none."""
+    """Read values, each with its remaining lifetime in milliseconds: -1 no expiry, -2 there is none."""
     return Command("load/read", values, (), _parse_values)
 
 
 def get_command(value: str) -> Command[Any]:
-    """Read one value, whatever it has left: the server's own command, which copies a long value once less."""
+    """Read one value without its lifetime, by a plain GET, which copies a long value once less than a script."""
     return Command("load/get", (value,), (), _parse_value)
 
 
 def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command[bool]:
-    """Take these loads of one cache from whoever has them, so that their values may be written by other means."""
+    """Void all claims of these loads of one cache and block new ones, so that their values may be written by other means."""
     return Command(
         "load/block",
         (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
@@ -37,13 +37,13 @@ def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command
 
 
 def unblock_command(loads: Sequence[LoadLease], token: str) -> Command[bool]:
-    """Give them back."""
+    """End what ``block_command`` began with this token."""
     keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
     return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER_PREFIX + token,), parse_bool)
 
 
 def clear_command(generation: str) -> Command[str]:
-    """Begin a new generation: no load that began before will be stored."""
+    """Start a new generation: no load of an earlier one is stored."""
     return Command("load/clear", (generation,), (), parse_text)
 
 

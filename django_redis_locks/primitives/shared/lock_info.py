@@ -38,7 +38,7 @@ class LockInfo:
         name: its label.
         kind: "lock", "job" or "record".
         state: see ``State``.
-        holder: who has it, with his fence; None unless it is held.
+        holder: the holder, with its fence; None unless it is held.
         held_for: seconds since it was acquired; of a job since its state was written. None if nobody has it.
         lease_left: seconds until its lease ends, negative since it ended; None if it is free.
         waiting: so many queues of processes wait for it.

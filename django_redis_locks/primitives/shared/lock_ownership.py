@@ -1,4 +1,4 @@
-"""What a grant asks of its lock: to be given back, or prolonged."""
+"""Releases and extends the grants of a lock, and undoes a release that failed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The story that every kind of lock tells, as programs: ask, wait, ask again, hold, release.
+"""The algorithms of a lock as programs: acquire, re-enter, release, extend, inspect and force-release.
 
-A kind adds its commands; ``base`` adds the public methods that run the programs.
+``Lock`` adds the commands; ``base_lock`` adds the public methods that run the programs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from ...core.keys import LockId, LockKeys
 
 FENCE_REQUESTED = 3
-"""The process that holds the lock was asked for its fence."""
+"""The reply to a forced release when the holding process was asked for its fence."""
 
 _NO_VERDICT = Busy(0.0, None)
 
 GRANTED_TOO_LATE = Busy(0.0, None)
-"""The store granted it, and the answer took longer than the lease."""
+"""The store granted the lock, but the reply took longer than the lease."""
 
 
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class LockPrograms:
-    """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
+    """A lock that excludes by one key. Immutable by convention (a frozen dataclass takes three times as long to make): the state is in the store, in the
+    queue and in the grants."""
 
     performer: Performer
     lock_id: LockId
@@ -50,7 +51,7 @@ class LockPrograms:
     options: LockOptions
     reentrant: bool = False
 
-    # What makes a kind of lock a kind: one command per step.
+    # The commands, one per step.
 
     def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A record as a value: as it was, as it is to be written, and what came of that."""
+"""Values of the record primitive: the record, a write, and the result of a write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...core.hold import Hold
 
 ShowInAdmin: TypeAlias = "bool | Literal['queued']"
-"""Whether operators see a record: not; among the held locks; or among what waits to begin."""
+"""Whether operators see a record: no; among the held locks; or among the queued jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Record:
 
     Attributes:
         version: grows with every write of this key; it never comes twice, so it serves as a fence too.
-        fields: what was written.
-        lease_left: seconds that its lease still had then.
+        fields: the fields that were written.
+        lease_left: seconds that were left of its lease at that moment.
     """
 
     version: int
@@ -39,12 +39,12 @@ class Record:
 
     @property
     def lost(self) -> bool:
-        """Of a record that is renewed: whether it isn't ours any more, known without asking the store."""
+        """Whether a renewed record was lost, as far as this process knows; no request is sent."""
         return self._hold is not None and (self._hold.over or self._hold.foreign)
 
     @staticmethod
     def _checked(expected: object) -> Record:
-        """What the caller expects.
+        """Return ``expected``, checked.
 
         Raises:
             TypeError: it is no record.
@@ -58,7 +58,8 @@ class Record:
 
 
 class Written(NamedTuple):
-    """What came of a write. ``record`` is what was written if it is ``ok``, else what is there; None if nothing is."""
+    """The result of a write; true if it succeeded. ``record`` is the written record if ``ok``, else the current one, None if
+    absent."""
 
     ok: bool
     record: Record | None
@@ -68,7 +69,7 @@ class Written(NamedTuple):
 
 
 class RecordReply(NamedTuple):
-    """What the store said."""
+    """The parsed reply of a record command."""
 
     ok: bool
     record: Record | None
@@ -76,7 +77,7 @@ class RecordReply(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A write that is to be. ``renew_for`` is None unless it is to be renewed."""
+    """A prepared write. ``renew_for`` is None unless the record is renewed."""
 
     expected: Record | None
     text: str
@@ -89,7 +90,7 @@ class Write(NamedTuple):
 
 
 class ChangeRequest(WaitRequest):
-    """A wish to see another version than the one expected."""
+    """A request to wait for another version than the expected one."""
 
     __slots__ = ("known",)
 
@@ -113,7 +114,7 @@ def json_of(fields: object, name: str) -> str:
 
 
 def nonce_suffix(show_in_admin: object) -> str:
-    """What the nonce of a record ends with, so that the store knows where to list it, whoever writes next."""
+    """Return the suffix of a record's nonce that names its index, so that the next write finds it."""
     if isinstance(show_in_admin, bool):
         return ".held" if show_in_admin else ""
     if show_in_admin != "queued":
@@ -122,7 +123,7 @@ def nonce_suffix(show_in_admin: object) -> str:
 
 
 def queued_index(listing: str) -> str:
-    """The index of the records that wait to begin, beside the one of what is held."""
+    """Return the key of the index of queued records, beside that of held ones."""
     return f"{listing}:queued"
 
 
@@ -131,7 +132,7 @@ def as_text(value: Any) -> str:
 
 
 def renewal_seconds(max_hold: Duration) -> float:
-    """The seconds for which it is renewed.
+    """Return the seconds for which a record is renewed.
 
     Raises:
         ValueError: neither -1, for ever, nor a length of time.
@@ -152,5 +153,5 @@ def parse_dropped(reply: list[Any]) -> int:
 
 
 def parse_touched(reply: list[Any]) -> bool:
-    """Whether a touch found its record. Anything else raises: an answer that is none mustn't end a job."""
+    """Whether a touch found its record. Any other reply raises: a malformed one must not end a job."""
     return {1: True, 0: False, -1: False}[reply[0]]

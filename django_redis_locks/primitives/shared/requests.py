@@ -1,4 +1,4 @@
-"""What a caller wishes, on which terms, and what the store says to it."""
+"""Values of an acquire attempt: the request, the options of the lock, and the verdict of the store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NOT_QUEUED = QueuePosition()
 
 @dataclass(frozen=True, slots=True)
 class LockOptions:
-    """The terms on which a lock is taken, settled from the settings and the call site.
+    """The options of a lock, resolved from the settings and the call site.
 
     Attributes:
         lease: milliseconds.
         wait: seconds; infinity waits for ever.
         renew_for: seconds for which the lease is renewed after it was acquired; 0 if not at all.
-        fail_open: run without a lock while the store is down.
+        fail_open: return an unprotected grant while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
         database: whose open transaction keeps the lock when a thread releases it; "" if none does.
@@ -64,7 +64,7 @@ class LockOptions:
 
 @dataclass(slots=True)
 class Granted:
-    """Ours now. ``free``: it was nobody's, as opposed to ours or handed to us already."""
+    """The lock was granted. ``free``: it was free before, neither held with this token already nor handed over."""
 
     fence: int
     free: bool = True
@@ -73,7 +73,7 @@ class Granted:
 
 @dataclass(slots=True)
 class Busy:
-    """Somebody else has it, for at most ``lease_left`` more seconds unless he renews it."""
+    """Another holder has the lock, for ``lease_left`` more seconds unless it is renewed."""
 
     lease_left: float
     holder: Holder | None
@@ -82,13 +82,13 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class ForeignValue:
-    """Under this key lives ``what``, which is no lock of this kind."""
+    """The key holds ``what``, which is no lock of this kind."""
 
     what: str
 
 
 class WaitRequest:
-    """One caller's wish to wait for something."""
+    """A request of one caller that may wait."""
 
     __slots__ = ("__weakref__", "home", "may_be_stored", "position", "subscribed", "wait", "waited", "waiter")
 
@@ -96,23 +96,23 @@ class WaitRequest:
         self.wait = wait
         self.home = home
         self.subscribed = False
-        """Tried to have the store's wake-ups reach us."""
+        """A subscription to wake-ups was tried."""
         self.position: QueuePosition | None = None
-        """What the answer to the last question said, until the queue knows it."""
+        """The queue position in the last reply, until it is passed to the queue."""
         self.waiter: Waiter | None = None
-        """To be given up if the wish fails, wherever an exception strikes."""
+        """To be removed from the queue if the request fails."""
         self.may_be_stored = False
-        """A request may be in the store, or on its way."""
+        """The command may have been executed, or may still be on its way."""
         self.waited = 0.0
 
 
 class AcquireRequest(WaitRequest):
-    """A wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
+    """A request to acquire. ``token`` is created before the first attempt and reused by its retries."""
 
     __slots__ = ("block", "grant_id", "hold", "issued", "owner", "raise_if_busy", "reentered", "token")
 
     def __init__(self, wait: float, owner: owners.Owner, home: object, *, raise_if_busy: bool = False) -> None:
-        self.wait = wait  # as Wish does: a call less for every lock
+        self.wait = wait  # as WaitRequest does, without the call of super()
         self.home = home
         self.subscribed = self.may_be_stored = False
         self.position = self.waiter = None
@@ -120,12 +120,12 @@ class AcquireRequest(WaitRequest):
         self.owner = owner
         self.raise_if_busy = raise_if_busy
         self.block = 0
-        """Not 0: for a ``with`` block, which that tells from others."""
+        """The id of the ``with`` block; 0 if there is none."""
         self.token = tokens.mint_token()
         self.grant_id = mint_id()
-        """The id of the grant to come."""
+        """The id of the grant that is made on success."""
         self.reentered: Hold | None = None
-        """The hold of the caller that this wish re-enters."""
-        # What else must not be left behind if the wish fails:
+        """The hold of the caller that this request re-enters."""
+        # What else is undone if the request fails:
         self.hold: Hold | None = None
         self.issued: Grant | None = None

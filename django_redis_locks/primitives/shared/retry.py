@@ -1,11 +1,11 @@
-"""Asking the store until it answers: the retry loop, as a part of programs.
+"""Retries one command until the store replies: the retry loop, as a part of programs.
 
-It is ours because only who repeats a request knows that an earlier copy of it went unanswered, and every step of a
-lock means something else then.
+The client library's retries are not used: the result of a lock's step depends on whether an earlier copy of the request
+went unanswered, which only the retry loop knows.
 
-For how long is one rule for all commands. A store that *refuses for now* is asked again until the caller's deadline; one
-that *can't be reached* for ``BACKEND_WAIT`` seconds after the first failure, and not after that deadline. When it couldn't
-be reached for so long it is known to be down, and the commands of all callers of the process fail at once.
+All commands follow one rule. A store that *refuses temporarily* is retried until the caller's deadline. A store that *can't
+be reached* is retried for ``BACKEND_WAIT`` seconds after the first failure, and not after that deadline. Then it counts as
+down, and the commands of all callers of the process fail at once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ...core.queue_values import QueueOutage
 from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
 CommandReply: TypeAlias = tuple[Any, float, bool]
-"""A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
+"""The parsed reply, the time its request was sent, and whether an earlier copy went unanswered."""
 
 
 class RetryLimits(NamedTuple):
-    """For how many seconds after its first failure a command is repeated.
+    """For how many seconds after its first failure a command is retried.
 
     Attributes:
         unreachable: while the server can't be reached.
-        refused: while it refuses for now.
+        refused: while it refuses temporarily.
     """
 
     unreachable: float
@@ -49,8 +49,8 @@ def retry_command(
     """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``limits``; at least
     once. ``outage`` is given the last failure.
 
-    A connection that turns out to have been closed while it lay idle is not the store's failure: it is tried again at
-    once, whatever ``until``.
+    A pooled connection that was closed while idle is no failure of the store: the command is sent again at once, even after
+    ``until``.
 
     Raises:
         LockBackendError: the store refuses, or no attempt was answered; ``outcome_unknown`` says whether one may have been

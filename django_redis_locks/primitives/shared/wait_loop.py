@@ -1,4 +1,5 @@
-"""Waiting for one's turn to ask the store: the queue of this process, and the line of processes in the store."""
+"""The acquire/wait loop: attempts a command when it is the caller's turn in the queue of this process, which in turn waits
+among the queues of other processes in the store."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ seconds whoever asks next may sleep, unless he is woken; and what is to be done 
 
 
 class Requester(Protocol[W_contra, V_co]):
-    """What asks the store for something, and makes sense of its answers."""
+    """Makes the command of an attempt, and interprets its reply."""
 
     @property
     def performer(self) -> Performer: ...
