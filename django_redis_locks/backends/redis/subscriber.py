@@ -86,7 +86,9 @@ class RedisSubscriber(Subscriber):
                 self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=run_to_end, args=(self._run,), name="django-redis-locks inbox", daemon=True)
+        thread = threading.Thread(
+            target=run_to_end, args=(self._run,), name="django-redis-locks subscriber", daemon=True
+        )
         try:
             self._thread = thread
             thread.start()
