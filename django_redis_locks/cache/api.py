@@ -154,15 +154,24 @@ async def aget_or_load(
 
     Args:
         key: as for the cache's own ``aget``.
-        loader: an asynchronous callable, or a synchronous one, which runs in the thread of Django's synchronous code.
-        cache, version, using, info, **options: as for ``get_or_load``.
+        loader: an asynchronous callable, or a synchronous one, which runs in the thread of Django's synchronous code; without
+            arguments, or with one, a ``LoadContext``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``aget``.
+        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+            ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
+        info: return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
 
     Returns:
         The value, or a ``LoadResult``.
 
     Raises:
-        LoadFailed, LoadTimeout, ValueError, Exception: as ``get_or_load``.
+        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago.
+        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
         TypeError: an unknown option.
+        ValueError: an option is out of its range.
+        Exception: what the loader raised.
     """
     loaders.check_async(loader)
     request = _request(key, loader, cache, version, using, options)

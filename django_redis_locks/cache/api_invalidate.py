@@ -72,11 +72,18 @@ async def ainvalidate(
     asynchronous code has no transactions. Inside ``sync_to_async`` call ``invalidate``.
 
     Args:
-        *keys, cache, version, using, stale, replica_lag: as for ``invalidate``.
-        immediate: accepted for symmetry; without effect.
+        *keys: as for the cache's own ``adelete``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``adelete``.
+        using: as for ``aget_or_load``.
+        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them loads.
+        replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
+        immediate: without effect; accepted so that the two functions take the same arguments.
 
     Raises:
-        LockBackendError, ValueError: as ``invalidate``.
+        LockBackendError: the store doesn't answer, or refuses, and old values may stay. The invalidation is repeated in
+            the background until it succeeds.
+        ValueError: an argument is out of its range.
     """
     coordinator = coordinator_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]

@@ -69,8 +69,21 @@ class Cached(Generic[P, R_co]):
     async def ainvalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Arguments and errors are those of
-        ``invalidate``; ``immediate`` has no effect."""
+        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Pass an argument of the function that has the
+        name of an option here by position.
+
+        Args:
+            *args: positional arguments of a call.
+            replica_lag: see ``cache.ainvalidate``.
+            stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
+            immediate: without effect.
+            **kwargs: keyword arguments of a call.
+
+        Raises:
+            LockBackendError: see ``cache.ainvalidate``.
+            TypeError: the function takes no such arguments.
+            ValueError: an argument is out of its range.
+        """
         await self._function_cache.ainvalidate(
             self._first + args, kwargs, replica_lag=replica_lag, stale=stale, immediate=immediate
         )
