@@ -102,7 +102,7 @@ class DeferredGrant(Grant):
         if not hold.renew_until:
             with suppress(LockBackendError):  # without the thread, a lock is freed after a rollback when its lease ends
                 self._put(lambda: None)  # start the maintenance thread: a finalizer can't
-        if not hold.enter(self.id, grant.id):
+        if not hold.add_grant(self.id, grant.id):
             return
         for connection in connections:
             hook = self._hook(connection.alias)

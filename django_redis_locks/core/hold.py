@@ -180,7 +180,7 @@ class Hold:
         """Return the seconds since it was acquired."""
         return clock.now() - self.since
 
-    def prolong(self, sent: float, lease: int) -> bool:
+    def extend_deadline(self, sent: float, lease: int) -> bool:
         """Move the deadline, never back, after a confirmed renewal.
 
         Args:
@@ -195,7 +195,7 @@ class Hold:
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.lost_why is None
 
-    def enter(self, grant: int, like: int = 0) -> bool:
+    def add_grant(self, grant: int, like: int = 0) -> bool:
         """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has ended."""
         with self.mutex:
             if self.state is not State.HELD:
@@ -222,7 +222,7 @@ class Hold:
                 if not self.renewers:
                     self.renewers, self.renew_until = None, 0.0
 
-    def leave(self, grant: int) -> bool:
+    def release_grant(self, grant: int) -> bool:
         """Release a grant. Return True if it was the last one, so that the caller must free the lock now.
 
         After a failed release it returns True again. A signal handler may raise between any two steps, so each of them is

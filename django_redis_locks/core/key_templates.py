@@ -72,7 +72,7 @@ class Field:
         if not text:
             if self.optional:
                 return ""
-            login = "Is nobody logged in? Put @login_required above @redis_lock. " if "user" in self.path else ""
+            login = "Is the user logged in? Put @login_required above @redis_lock. " if "user" in self.path else ""
             raise LockKeyError(
                 f"the key's {{{self.path}}} names nothing: it is {_kind_of_nothing(value)}. {login}"
                 f"Write {{{self.path}!n}} if one lock for all of these is meant"

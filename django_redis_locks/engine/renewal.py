@@ -121,7 +121,7 @@ class Renewals:
             self._retry_soon(hold, entry)
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
-            hold.prolong(sent, entry.lease)
+            hold.extend_deadline(sent, entry.lease)
             self._schedule.add(
                 hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
             )

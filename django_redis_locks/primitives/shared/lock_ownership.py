@@ -51,7 +51,7 @@ class LockOwnership(LockPrograms):
                     stacklevel=4,
                 )
             return False
-        if hold.leave(grant.id):
+        if hold.release_grant(grant.id):
             return True
         registry.forget(grant)
         return False
@@ -80,7 +80,7 @@ class LockOwnership(LockPrograms):
             return
         failed = isinstance(failure, LockError) and not isinstance(failure, LockLost)  # it may be tried again
         if not isinstance(failure, LockError):
-            hold.leave(grant.id)
+            hold.release_grant(grant.id)
         if not failed or hold.state is not State.RELEASING:
             registry.forget(grant)
         if hold.state is State.RELEASING and not hold.release_failed:
@@ -91,7 +91,7 @@ class LockOwnership(LockPrograms):
         """Release a grant without waiting for the store. The maintenance thread frees the lock, and ``Released`` is emitted when
         it has."""
         hold = grant.hold
-        if not hold.leave(grant.id):
+        if not hold.release_grant(grant.id):
             registry.forget(grant)
             return
         command = self._release_command(hold.token)

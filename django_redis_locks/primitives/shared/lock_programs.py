@@ -80,7 +80,7 @@ class LockPrograms:
         meanwhile."""
         if hold.held:
             yield from self._extending_for_reentry(hold, request)
-            if hold.enter(request.grant_id):
+            if hold.add_grant(request.grant_id):
                 return hold
         request.reentered = None
         return (yield from self.acquiring(request))
@@ -256,7 +256,7 @@ class LockPrograms:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
             raise self._loss_of(hold, "taken")
-        if not hold.prolong(sent, lease):  # the answer is late: its lease was over, and that was told
+        if not hold.extend_deadline(sent, lease):  # the answer is late: its lease was over, and that was told
             raise self._loss_of(hold, "expired")
 
     def inspecting(self) -> Program[Holder | None]:

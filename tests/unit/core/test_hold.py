@@ -27,11 +27,11 @@ def hold(virtual_time: ManualClock) -> Hold:
 
 
 def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> None:
-    assert hold.leave(1)
+    assert hold.release_grant(1)
     assert hold.state is State.RELEASING
-    assert not hold.enter(2)
+    assert not hold.add_grant(2)
     assert not hold.open_grants
-    assert not hold.leave(1), "another thread is at it"
+    assert not hold.release_grant(1), "another thread is at it"
     assert not hold.mark_lost("expired"), "its owner hears from the release"
 
 
@@ -41,7 +41,7 @@ def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold
 
     def interrupted() -> None:
         with hold.mutex:
-            left.append(hold.leave(1))
+            left.append(hold.release_grant(1))
 
     thread = threading.Thread(target=interrupted, daemon=True)
     thread.start()
@@ -51,14 +51,14 @@ def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold
 
 def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:
     over = hold.deadline
-    hold.prolong(clock.now() + 1, LEASE)
+    hold.extend_deadline(clock.now() + 1, LEASE)
     assert not hold.mark_lost("expired", at=over)
     assert hold.lost_why is None
 
 
 def test_prolongation_after_a_loss_is_refused(hold: Hold) -> None:
     assert hold.mark_lost("expired")
-    assert not hold.prolong(clock.now(), LEASE)
+    assert not hold.extend_deadline(clock.now(), LEASE)
 
 
 def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualClock) -> None:
@@ -74,8 +74,8 @@ def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> N
     """Although the outer entry still holds the lock."""
     keeper: Any = None
     outer, inner = Grant(hold, keeper, 1), Grant(hold, keeper, 2)
-    assert hold.enter(2)
-    assert not hold.leave(2)
+    assert hold.add_grant(2)
+    assert not hold.release_grant(2)
     assert outer.remaining() > inner.remaining() == 0.0
     assert (outer.held, inner.held) == (True, False)
     outer.ensure_held()
@@ -86,12 +86,12 @@ def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> N
 def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> None:
     """[E13] Whatever the order in which they end; one that stays in place of another one needs what that needed."""
     for entry in (2, 3):
-        hold.enter(entry)
+        hold.add_grant(entry)
         hold.renew_for(entry, 60.0)
-    hold.enter(4, like=1)
-    hold.enter(5, like=3)
+    hold.add_grant(4, like=1)
+    hold.add_grant(5, like=3)
     for entry in (2, 4, 3):
-        hold.leave(entry)
+        hold.release_grant(entry)
         assert hold.renew_until == 60.0
     hold.detach(5)
     assert (hold.renew_until, hold.open_grants) == (0.0, {1})

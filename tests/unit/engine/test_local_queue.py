@@ -242,7 +242,7 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
         hold = handed.hold
         match what:
             case "an extension":
-                hold.prolong(clock.now(), 2 * LEASE)
+                hold.extend_deadline(clock.now(), 2 * LEASE)
             case "time":
                 hold.confirmed_at = clock.now() - DEFAULT.local_reuse_window
             case "the deadline":

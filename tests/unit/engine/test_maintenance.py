@@ -153,7 +153,7 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
     def late(hold: Hold, why: str, *more: Any, **at: Any) -> bool:
         nonlocal end
         if not end:
-            hold.prolong(clock.now(), 1000)  # as the answer to an extension does
+            hold.extend_deadline(clock.now(), 1000)  # as the answer to an extension does
             end = hold.deadline
             assert not lose(hold, why, *more, **at)
             assert not grant.lost

@@ -189,7 +189,7 @@ class Process:
 
     def free(self, hold: Hold) -> bool:
         """And gives it back."""
-        assert hold.leave(next(iter(hold.open_grants)))
+        assert hold.release_grant(next(iter(hold.open_grants)))
         return self._else(self.lock().releasing(hold, hold.home))
 
     def _else(self, program: Any) -> Any:
