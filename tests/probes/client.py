@@ -99,13 +99,13 @@ def timer_count(client: Locks) -> int:
 
 def call_before_each_renewal_result(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """Let the maintenance thread call ``wait`` between the reply to a renewal and its effect."""
-    note = Renewals._renewed
+    note = Renewals._record_reply
 
     def late(self: Renewals, *result: Any) -> None:
         wait()
         note(self, *result)
 
-    patch.setattr(Renewals, "_renewed", late)
+    patch.setattr(Renewals, "_record_reply", late)
 
 
 def add_idle_connections(client: Locks, number: int) -> None:
