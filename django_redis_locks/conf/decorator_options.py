@@ -131,7 +131,7 @@ def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = 
             return value
         if value in ANSWERS:
             raise ValueError(
-                f"{what} can't be {value!r} for all: that is said where the call returns None, on_conflict="
+                f"{what} can't be {value!r} for all: write on_conflict={value!r} at the function, which returns None then"
             )
     words = ", ".join(map(repr, known))
     hint = did_you_mean(closest(value, known))

@@ -32,7 +32,7 @@ def assert_locked(key: str, using: str = DEFAULT) -> None:
     if info.state not in {"held", "overdue"}:
         held = off_loop(lambda: inspection.held(using, limit=10)).rows
         others = ", ".join(repr(row.key) for row in held) or "nothing"
-        raise AssertionError(f"Nobody holds {key!r} of the alias {using!r}; held is {others}.")
+        raise AssertionError(f"{key!r} of the alias {using!r} isn't held; held is {others}.")
 
 
 def assert_not_locked(key: str, using: str = DEFAULT) -> None:

@@ -71,10 +71,10 @@ class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("orde
     def _task(coroutine: Any) -> asyncio.Task[Any]:
         context = Context()
         context.run(by_test_helper.set, True)
-        return asyncio.get_running_loop().create_task(coroutine, name="somebody else", context=context)
+        return asyncio.get_running_loop().create_task(coroutine, name="hold_lock", context=context)
 
     @staticmethod
     def _granted(lock: Lock, grant: Grant | None) -> Grant:
         if grant is None:
-            raise AssertionError(f"{lock.key!r} can't be held by somebody else: {in_other_thread(lock.holder)} has it.")
+            raise AssertionError(f"{lock.key!r} can't be held for the test: {in_other_thread(lock.holder)} holds it.")
         return grant

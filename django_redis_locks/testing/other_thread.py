@@ -24,8 +24,8 @@ def in_other_thread(call: Callable[[], T]) -> T:
         by_test_helper.set(True)
         return call()
 
-    with ThreadPoolExecutor(1, thread_name_prefix="somebody else") as somebody:
-        return somebody.submit(Context().run, act).result()
+    with ThreadPoolExecutor(1, thread_name_prefix="hold_lock") as executor:
+        return executor.submit(Context().run, act).result()
 
 
 def off_loop(call: Callable[[], T]) -> T:

@@ -106,13 +106,13 @@ def test_hold_lock_ends_after_a_force_release_or_an_exception(redis_locks: str) 
 
 def test_assert_locked_names_what_is_held(redis_locks: str) -> None:
     assert_not_locked("order:1")
-    with pytest.raises(AssertionError, match=r"Nobody holds 'order:1' of the alias 'default'; held is nothing\."):
+    with pytest.raises(AssertionError, match=r"'order:1' of the alias 'default' isn't held; held is nothing\."):
         assert_locked("order:1")
     with locks.lock("order:1"):
         assert_locked("order:1")
         with pytest.raises(AssertionError, match="MainThread holds 'order:1'"):
             assert_not_locked("order:1")
-        with pytest.raises(AssertionError, match=r"Nobody holds 'order:2'.*held is 'order:1'"):
+        with pytest.raises(AssertionError, match=r"'order:2' .*isn't held; held is 'order:1'"):
             assert_locked("order:2")
 
 
