@@ -101,7 +101,7 @@ def _failures(timeline: Timeline) -> Iterator[str]:
 
 
 def _overlaps(timeline: Timeline) -> Iterator[str]:
-    """By the clock: the times in which each had to be alone, pairwise apart."""
+    """Yield holds with overlapping times in which each had to be alone, by the clock."""
     before: Hold | None = None
     for hold in sorted(timeline.holds, key=lambda hold: hold.entry.got):
         if hold.end <= hold.entry.got:
@@ -113,7 +113,7 @@ def _overlaps(timeline: Timeline) -> Iterator[str]:
 
 
 def _overtaken(timeline: Timeline) -> Iterator[Pair]:
-    """By the history: each hold that wasn't over, or wasn't yet written down, when one with a higher fence entered."""
+    """Yield holds that hadn't ended, or weren't in the history yet, when one with a higher fence entered."""
     inside: list[Hold] = []
     highest = 0
     for _, line, hold in timeline.events:

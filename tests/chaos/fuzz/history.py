@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """It has done its work, and is about to release the lock."""
+    """A caller has finished its section, and is about to release the lock."""
 
     worker: int
     caller: int
@@ -116,7 +116,7 @@ BEGIN, END = "begin", "end"
 
 
 class Stall(NamedTuple):
-    """The machine gave no turn to this process, or to any."""
+    """The machine didn't run this process, or any process."""
 
     begin: float
     end: float
@@ -152,7 +152,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Entry, Exit, Outcome,
 
 
 class History:
-    """Appends lines, each exactly once: nothing here gives up or tries again, however long its process is stopped."""
+    """Appends lines, each exactly once, without timeouts and retries, however long the process is stopped."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -183,7 +183,7 @@ STALL = 0.3
 
 
 def watch(history: History, over: threading.Event, worker: int = 0) -> None:
-    """Write down whenever this process gets no turn: neither a late entry nor the end of a lease is the lock's fault then."""
+    """Record when the machine doesn't run this process: then neither a late entry nor the end of a lease is a violation."""
     last = now()
     while not over.wait(0.02):
         woke = now()

@@ -1,4 +1,4 @@
-"""Starts the workers, kills and stops them by a seed, and ends them in any case."""
+"""Starts the workers, kills and stops them at random moments given by a seed, and always ends them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT_STOP = (0.2, 0.6)
 
 START_SECONDS = 60.0
 END_SECONDS = 60.0
-"""At most so long until all are ready, and until all have ended."""
+"""The maximum until all workers are ready, and until all have ended."""
 
 
 @dataclass
@@ -38,12 +38,12 @@ class Scenario:
     """The workers, and the signals to them."""
 
     config: Config
-    """For every worker; its number is put in."""
+    """The configuration of every worker, apart from its number."""
     seconds: float
     seed: int
     workers: int = 8
     pause: tuple[float, float] = (0.8, 1.2)
-    """Between two signals."""
+    """Seconds between two signals, chosen at random in this range."""
     aimed: float = 0.4
     """The share of the signals that go to the process that seems to hold the lock."""
     kills: float = 0.4
@@ -59,7 +59,7 @@ class Worker:
     def __init__(self, config: Config, stderr: IO[bytes]) -> None:
         self.number = config.worker
         self.back = 0.0
-        """When it shall go on, if it is stopped."""
+        """When a stopped worker has to continue."""
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.fuzz.worker", str(replace(config, parent=os.getpid()))],
@@ -79,7 +79,7 @@ class Worker:
         return self._ready
 
     def stop(self) -> None:
-        """Returns when it has stopped."""
+        """Send SIGSTOP, and wait until the process has stopped."""
         self.process.send_signal(signal.SIGSTOP)
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
@@ -125,7 +125,7 @@ class Nemesis:
         self._watch.join()
 
     def run(self) -> None:
-        """Scenario it all.
+        """Run the scenario.
 
         Raises:
             WorkerFailed: a worker ended by itself, or doesn't start or end as it should.

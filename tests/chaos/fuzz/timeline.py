@@ -41,17 +41,17 @@ class Worker:
     stops: list[list[float]] = field(default_factory=list)
     """When it was stopped, and when it went on."""
     stalls: list[Stall] = field(default_factory=list)
-    """Times in which no process had a turn."""
+    """Times in which the machine ran no process."""
     own: list[Stall] = field(default_factory=list)
-    """Times in which it alone had no turn."""
+    """Times in which the machine didn't run this process only."""
 
     def stopped(self, begin: float, end: float) -> bool:
-        """Whether it was, at any time in between."""
+        """Return whether it was stopped at any time in between."""
         times = [*self.stops, *(stall[:2] for stall in (*self.stalls, *self.own) if stall.excuses)]
         return any(stop <= end and resume >= begin for stop, resume in times)
 
     def was_stopped_during(self, stall: Stall) -> bool:
-        """Whether it stood still because it was stopped."""
+        """Return whether a stall is explained by a stop signal."""
         return any(stop <= stall.end and resume >= stall.begin for stop, resume in self.stops)
 
 
@@ -88,7 +88,7 @@ class Timeline:
         self.late = [*apart, (min(here for here, _ in met), max(there for _, there in met))]
 
     def running_time(self, begin: float, end: float) -> float:
-        """How long all processes that weren't stopped had their turns, on the clock of the history."""
+        """Return the seconds in which the machine ran all processes that weren't stopped, on the clock of the history."""
         return end - begin - sum(max(0.0, min(end, there) - max(begin, here)) for here, there in self.late)
 
     def worker(self, number: int) -> Worker:

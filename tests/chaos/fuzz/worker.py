@@ -85,7 +85,7 @@ class Caller:
         return self._worker, self._caller, self._hold
 
     def wish(self) -> dict[str, Any]:
-        """How to acquire: most wait, some give up soon, some only ask."""
+        """Return the arguments of an acquire: most wait, some give up soon, some don't wait."""
         draw = self._random.random()
         self._asked = now()
         if draw < 0.75:
@@ -99,7 +99,7 @@ class Caller:
         return Entry(*self._me, grant.fence, self._asked, got, self._until)
 
     def pauses(self, grant: Any) -> Iterator[float]:
-        """The section, in sleeps."""
+        """Yield the sleeps of a section."""
         if not self._renew or self._random.random() > LONG_SECTIONS:
             yield self._random.uniform(*SECTION)
             return
