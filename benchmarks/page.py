@@ -1,4 +1,4 @@
-"""The generated parts of docs/explain/performance.md: each stands between two comments, and the prose around stays.
+"""The generated parts of docs/explain/performance.md and docs/reference/benchmarks.md: each stands between two comments, and the prose around stays.
 
 <!-- benchmark: row 1 -->
 ...

@@ -1,4 +1,4 @@
-"""Where the figures go: the page of the docs, its pictures, and the raw results."""
+"""Where the figures go: two pages of the docs, their pictures, and the raw results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .machine import describe
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explain" / "performance.md"
+PAGES = [PAGE, ROOT / "docs" / "reference" / "benchmarks.md"]
 ASSETS = ROOT / "docs" / "assets"
 RAW = ROOT / ".cache" / "bench" / "results.json"
 
@@ -25,7 +26,7 @@ def save(bench: Bench) -> None:
 
 
 def write(bench: Bench, rows: list[str]) -> None:
-    """The page with the rows that were run. Budgets and machine are those of the usual run."""
+    """Write the pages with the rows that were run. Budgets and machine are those of the usual run."""
     parts = {f"row {row}": page.row([case for case in bench.cases if case.row == row]) for row in rows}
     cases = {f"{case.row} {case.name}": case for case in bench.cases}
     facts = describe(bench.server, bench.versions, bench.rounds)
@@ -35,4 +36,6 @@ def write(bench: Bench, rows: list[str]) -> None:
     else:
         parts |= {"budgets": page.budgets(verdicts(cases)), "machine": page.machine(facts)}
         charts.bars(cases, ASSETS / "performance.svg")
-    PAGE.write_text(page.fill(PAGE.read_text(), parts))
+    filled = page.fill("\0".join(path.read_text() for path in PAGES), parts)
+    for path, text in zip(PAGES, filled.split("\0"), strict=True):
+        path.write_text(text)

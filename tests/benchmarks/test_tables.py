@@ -8,10 +8,10 @@ from benchmarks import page
 from benchmarks.adapters import ADAPTERS
 from benchmarks.bench import Case
 from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
+from benchmarks.publish import PAGES
 from benchmarks.rows import ROWS, caches, growth, hot, others, uncontended
 from benchmarks.stats import SECOND, Pass, contention, middle, overlaps, percentile, ratio
 from benchmarks.tables import VIEWS, cells, markdown, shown, text, troubles
-from tests.docs.pages import DOCS
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_fill_replaces_parts_and_keeps_the_rest() -> None:
     assert page.fill(filled, {"row 1": "new\n"}) == filled
     with pytest.raises(ValueError, match="no place for: row 9"):
         page.fill(PAGE, {"row 9": ""})
-    text = (DOCS / "explain" / "performance.md").read_text()
+    text = "".join(path.read_text() for path in PAGES)
     page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": "", "growth machine": ""})
 
 
