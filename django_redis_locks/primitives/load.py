@@ -1,8 +1,8 @@
-"""The load of a value that a cache lacks: one loader at a time, and what it brings is stored only if nothing was written
-or invalidated meanwhile.
+"""The lease of a cache load: one loader at a time, and its value is stored only if the key was neither written nor
+invalidated during the load.
 
-Facebook's leases (Nishtala et al., "Scaling Memcache at Facebook", NSDI 2013, 3.2.1), with an owner who renews them and
-waiters who are woken. A lease is void as soon as somebody else claims, fences or clears.
+Facebook's leases (Nishtala et al., "Scaling Memcache at Facebook", NSDI 2013, 3.2.1), with renewal by their
+owner and notification of waiters. A lease is void as soon as another caller claims, invalidates, writes or clears.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ KIND: Final = "load"
 Value: TypeAlias = "bytes | str | int"
 
 BUSY, CLAIMED, FRESH, FAILED, UNCOORDINATED = range(5)
-"""What the store says to a claim."""
+"""The verdicts of a claim."""
 
 NEVER_FRESH: Final = -1
-"""No value is fresh enough: whatever is there is loaded anew."""
+"""No value is fresh enough: a present value is loaded again."""
 
 OVERRIDE_CLAIM, OVERRIDE_FAILURE = 1, 2
-"""What a claim overrides: whoever has it; the note of a load that failed, or wasn't stored."""
+"""What a claim overrides: any other claim; or the note of a load that failed or wasn't stored."""
 
 LONGEST_REASON: Final = 500
 
@@ -61,11 +61,11 @@ class LoadKeys(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What came of a claim.
+    """The result of a claim.
 
     Attributes:
         verdict: ``BUSY``, ``CLAIMED``, ``FRESH``, ``FAILED`` or ``UNCOORDINATED``.
-        lease_left: seconds until the claim of whoever has it ends, or until a failure is forgotten.
+        lease_left: seconds until the current claim ends, or until the note of a failure expires.
         value_left: milliseconds that the value has; -1: for ever, -2: there is none.
         value: as the store has it.
         said: why the load failed.
@@ -86,8 +86,8 @@ class Claim(NamedTuple):
 
 
 class LoadHold(Hold):
-    """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored. But callers
-    who wait for it needn't wait any longer."""
+    """The hold of a load. Its loss is not reported as one: the newer write wins, and the loaded value isn't stored.
+    ``on_void`` ends the waiting of local callers."""
 
     forcible = False
     __slots__ = ("on_void",)
@@ -101,7 +101,7 @@ class LoadHold(Hold):
 
 
 class ClaimRequest(WaitRequest):
-    """A caller's wish to load."""
+    """A request to claim a load."""
 
     __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
 
@@ -140,7 +140,7 @@ class LoadLease:
     limits: RetryLimits
 
     def claiming(self, request: ClaimRequest) -> Program[Claim]:
-        """Claim the load, waiting while somebody else is at it.
+        """Claim the load, waiting while another caller has the claim.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses.
@@ -156,8 +156,8 @@ class LoadLease:
     def storing(
         self, token: str, keep: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
-        """End the load and store its value for so many milliseconds (-1: for ever, 0: not at all); False if it wasn't ours
-        any more. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value may be a
+        """End the load and store its value for ``keep`` milliseconds (-1: for ever, 0: not at all); False if the claim was
+        gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value may be a
         callable that writes it, given the milliseconds for which values settle.
 
         Raises:
@@ -182,7 +182,7 @@ class LoadLease:
         return permit
 
     def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
-        """End a load that brought nothing; for so many milliseconds others are told why."""
+        """End a load without a value; for ``keep`` milliseconds other claims are answered with the reason ``why``."""
         self._stop_renewal(hold)
         ended: bool = yield from self._finishing(token, self._give_up_command(token, keep, why), hold)
         return ended
@@ -211,8 +211,8 @@ class LoadLease:
         return found
 
     def writing(self, keep: int, value: Value) -> Program[None]:
-        """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
-        isn't stored."""
+        """Write a value, where values live here, for ``keep`` milliseconds (-1: for ever, 0: delete it). A running load isn't
+        stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
         yield from self._sending(
             Command("load/put", (lease, waiters, permit, where), (keep, value), parse_bool), NO_RETRY
@@ -224,7 +224,7 @@ class LoadLease:
             "load/renew", (self.keys.lease, self.keys.generation, self.keys.settling), (token, lease), _parse_owned
         )
 
-    # For waiting().
+    # For wait_loop().
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra = "" if request.extra is None else request.extra

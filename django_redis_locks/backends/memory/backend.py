@@ -67,7 +67,7 @@ class MemoryBackend(Backend):
         return Facts(MEMORY, address=self.identity, ahead=0.0)
 
     def clear(self) -> None:
-        """Forget all locks and records; nobody is told. For tests: what one leaves isn't the next one's."""
+        """Forget all locks and records without notifying waiters. For isolation between tests."""
         with self._store.mutex:
             self._store.records.clear()
             self._store.queues.clear()

@@ -99,8 +99,8 @@ class LockAcquisition(LockOwnership):
         )
 
     def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
-        """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
-        ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
+        """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an unprotected
+        grant instead."""
         run_twice_if_interrupted(partial(self._undo_request, request, failure))
         if not isinstance(failure, LockBackendError):
             raise failure

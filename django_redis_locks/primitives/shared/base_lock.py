@@ -1,6 +1,6 @@
-"""The public face of every lock: each method that may do I/O stands beside its ``a`` twin.
+"""The public methods of a lock: each method that may do I/O is followed by its asynchronous ``a`` twin.
 
-A lock object is immutable, cheap, and shared between threads and tasks; whoever acquires it gets a ``Grant``.
+A lock object is immutable, cheap, and shared between threads and tasks; ``acquire`` returns a ``Grant``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ARGUMENTS = ("blocking", "timeout")
 
 
 class BaseLock(LockObject):
-    """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
+    """The public methods of a lock. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
 
     __slots__ = ()
 
@@ -42,11 +42,18 @@ class BaseLock(LockObject):
     @overload
     def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
     def acquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
-        """Acquire the lock.
+        """Acquire the lock for the calling thread.
 
-        Without arguments it waits as long as the lock's ``wait`` says, and raises when that is over, so that a bare
-        ``acquire()`` never runs a section unlocked. Who passes ``blocking=False`` or a ``timeout`` asks a question and
-        gets None for no. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+        Example::
+
+            grant = lock.acquire(timeout=5)
+            if grant:
+                with grant:
+                    ...
+
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that a bare
+        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead. The
+        deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
         Args:
             blocking: False makes exactly one attempt.
@@ -57,7 +64,7 @@ class BaseLock(LockObject):
 
         Raises:
             LockNotAcquired: the default wait is over.
-            LockAlreadyHeld: the caller holds it, or would wait for himself.
+            LockAlreadyHeld: the caller holds the lock, or would wait for itself.
             LockLost: re-entry into a lock that is lost.
             LockBackendError: the store can't be reached, or refuses.
             LockKeyError: something else lives under the key.
@@ -78,7 +85,27 @@ class BaseLock(LockObject):
     @overload
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
-        """As ``acquire``, for the running task."""
+        """Acquire the lock for the running task.
+
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that a bare
+        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead. The
+        deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+
+        Args:
+            blocking: False makes exactly one attempt.
+            timeout: seconds to wait; 0 makes exactly one attempt, -1 waits for ever.
+
+        Returns:
+            A ``Grant``, which is true, or None.
+
+        Raises:
+            LockNotAcquired: the default wait is over.
+            LockAlreadyHeld: the caller holds the lock, or would wait for itself.
+            LockLost: re-entry into a lock that is lost.
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: something else lives under the key.
+            ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
+        """
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
         request = self._new_request(blocking, timeout, owners.running_loop())
@@ -94,54 +121,76 @@ class BaseLock(LockObject):
 
         Raises:
             LockNotOwned: the caller has none; a grant of another thread or task is released by ``grant.release()``.
-            LockLost: it wasn't his any more.
+            LockLost: the lock was lost before.
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
         self._newest_grant().release()
 
     async def arelease(self) -> None:
-        """As ``release``."""
+        """Release the newest grant that the running task has of this lock.
+
+        Raises:
+            LockNotOwned: the caller has none; a grant of another thread or task is released by ``grant.arelease()``.
+            LockLost: the lock was lost before.
+            LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
+        """
         await self._newest_grant().arelease()
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock now. One round trip; by the time it is answered it may be otherwise."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives."""
         return self.holder() is not None
 
     async def alocked(self) -> bool:
-        """As ``locked``."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives."""
         return await self.aholder() is not None
 
     def owned(self) -> bool:
-        """Whether the caller holds it, by this process's own knowledge."""
+        """Return whether the caller holds the lock, as far as this process knows; no request is sent."""
         newest = registry.newest(self.lock_id)
         return newest is not None and newest.held
 
     def holder(self) -> Holder | None:
-        """Who holds the lock, or None. One round trip."""
+        """Return the holder of the lock, or None if it is free. One round trip."""
         return run(self.inspecting(), self.performer)
 
     async def aholder(self) -> Holder | None:
-        """As ``holder``."""
+        """Return the holder of the lock, or None if it is free. One round trip."""
         return await arun(self.inspecting(), self.performer)
 
     def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """Free the lock whoever holds it. Its holder goes on until he notices; the fence protects what he writes to.
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects the
+        resources that it writes to.
 
         Args:
             reason: for the log and the signal.
-            actor: who does it, for the signal.
-            fence: free only the hold with this fence, not one that came since.
+            fence: free only the hold with this fence, not a later one.
+            actor: the user or program that does it, for the signal.
 
         Returns:
-            Whether there was anything to free; True if an answer was lost on the way.
+            True if there was a lock to free, also if a reply was lost on the way.
 
         Raises:
+            LockBackendError: the store can't be reached, or refuses.
             ValueError: ``fence`` is no int.
         """
         return self._report_forced(run(self.force_releasing(fence), self.performer), reason, actor)
 
     async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """As ``force_release``."""
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects the
+        resources that it writes to.
+
+        Args:
+            reason: for the log and the signal.
+            fence: free only the hold with this fence, not a later one.
+            actor: the user or program that does it, for the signal.
+
+        Returns:
+            True if there was a lock to free, also if a reply was lost on the way.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            ValueError: ``fence`` is no int.
+        """
         return self._report_forced(await arun(self.force_releasing(fence), self.performer), reason, actor)
 
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.

@@ -39,9 +39,9 @@ class LockInfo:
         kind: "lock", "job" or "record".
         state: see ``State``.
         holder: the holder, with its fence; None unless it is held.
-        held_for: seconds since it was acquired; of a job since its state was written. None if nobody has it.
+        held_for: seconds since it was acquired; of a job since its state was written. None if it is free.
         lease_left: seconds until its lease ends, negative since it ended; None if it is free.
-        waiting: so many queues of processes wait for it.
+        waiting: the number of processes' queues that wait for it.
         foreign: what lives under the key instead of a lock.
         task_id: of a job: the id of its task.
         version: of a record.

@@ -114,8 +114,9 @@ class LockOwnership(LockPrograms):
 
     def _release_later(self, hold: Hold) -> None:
         self.performer.unwatch(hold)
+        # it may have been freed already: local waiters ask the store, and cleanup repeats the release
         self._perform(self._cleanup(hold.token))
-        self._perform(NotifyWaiters(self.lock_id, False, hold.address))  # it may have been: who waits here asks
+        self._perform(NotifyWaiters(self.lock_id, False, hold.address))
         hold.address = ""
 
     def _undo_block(self, grant: Grant | None, failure: BaseException) -> None:

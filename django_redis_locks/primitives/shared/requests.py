@@ -34,7 +34,7 @@ class LockOptions:
         fail_open: return an unprotected grant while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
-        database: whose open transaction keeps the lock when a thread releases it; "" if none does.
+        database: the alias of the database whose open transaction keeps a released lock; "" for none.
         after_release: called with the name when a thread has freed the lock.
         auto_release: False leaves the lock until its lease ends; this process forgets it at once.
         backend_wait: seconds for which a server that can't be reached is asked again.

@@ -26,8 +26,8 @@ _UNQUEUED_ATTEMPT = Attempt()
 
 
 Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
-"""What an attempt came to: the verdict; whether that settles it, so that there is no need to ask again; for how many
-seconds whoever asks next may sleep, unless he is woken; and what is to be done about it at once."""
+"""The outcome of an attempt: the verdict; whether it is final; the seconds until the next attempt unless a wake-up comes
+first; and effects to perform at once."""
 
 
 class Requester(Protocol[W_contra, V_co]):
@@ -49,7 +49,7 @@ def wait_loop(
 
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
-    If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
+    If it fails, the owner of the request undoes what the request holds."""
     tuning = requester.performer.tuning
     begin = clock.now()
     give_up = begin + request.wait
@@ -87,16 +87,16 @@ def wait_loop(
             continue
         if not attempt.address and not request.subscribed:
             request.subscribed = True
-            # whoever changed it meanwhile couldn't tell us
+            # a change before the subscription sent no message
             pause = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else pause
-        position, request.position = request.position, None  # told once: a wake-up may come between
+        position, request.position = request.position, None  # passed on once: a wake-up may come between
         attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, pause), position)
     if waiter is not None:
         if not (uncontended and requester.performer.end_uncontended(waiter)):
             yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if settled else None, request.position)
         request.waiter = None
         if not attempted and waiter.queue is not None and waiter.queue.failure is not None:
-            # it never was our turn, and whoever's it was found the store down
+            # the head of the queue found the store down
             raise LockBackendError(waiter.queue.failure, transient=True)
     request.waited = clock.now() - begin
     return verdict
