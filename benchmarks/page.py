@@ -1,4 +1,6 @@
-"""The generated parts of docs/explain/performance.md and docs/reference/benchmarks.md: each stands between two comments, and the prose around stays.
+"""The generated parts of docs/explain/performance.md and docs/reference/benchmarks.md.
+
+Each part stands between two comments; the prose around them stays.
 
 <!-- benchmark: row 1 -->
 ...
