@@ -385,6 +385,6 @@ def test_waiting_thread_is_served_after_the_end(log: TransactionLog, tune: Tune,
     with end():
         service()
         other.start()
-        until(locks["default"].engine.waiting)
+        until(locks["default"].engine.expects_messages)
     other.join(PATIENCE)
     assert log.index("the other one") > log.index(f"{'COMMIT' if end is transaction.atomic else 'ROLLBACK'} default")
