@@ -193,9 +193,7 @@ class RecordRef:
         reply, sent, _ = yield from self._sending(command)
         if not reply.ok:
             return Written(False, reply.record)
-        if hold is not None and not hold.extend_deadline(
-            sent, lease
-        ):  # the reply is late: the loss was reported before
+        if hold is not None and not hold.extend_deadline(sent, lease):  # the reply is late: the loss was reported
             return Written(False, Record(expected.version, expected.fields, lease / 1000))
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
