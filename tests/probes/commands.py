@@ -165,35 +165,35 @@ class RandomCommands:
 
     def get(self, record: RecordRef) -> Pair:
         if self.maybe():
-            return self.both(record._get())
+            return self.both(record._get_command())
         address, enqueued_at, more = self.address(), self.enqueued_at(), self.maybe()
         ours, theirs = (
-            record._get(fence, Attempt(address, enqueued_at, more)) for fence in self.fences(record.keys.lock)
+            record._get_command(fence, Attempt(address, enqueued_at, more)) for fence in self.fences(record.keys.lock)
         )
         return self.kept(ours), self.kept(theirs)
 
     def put(self, record: RecordRef) -> Pair:
-        command = record._write(None, {}, None, renew=False).command
+        command = record._prepare_write(None, {}, None, renew=False).command
         rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
         ours, theirs = (dataclasses.replace(command, args=(fence, *rest)) for fence in self.fences(record.keys.lock))
         return ours, theirs
 
     def touch(self, record: RecordRef) -> Pair:
-        keys, rest = record._touched, (self.lease(), int(self.maybe()))
+        keys, rest = record._touch_keys, (self.lease(), int(self.maybe()))
         ours, theirs = (
-            Command("record/touch", keys, (fence, *rest), record._read) for fence in self.fences(record.keys.lock)
+            Command("record/touch", keys, (fence, *rest), record._parse) for fence in self.fences(record.keys.lock)
         )
         return ours, theirs
 
     def drop(self, record: RecordRef) -> Pair:
         nonce = self.chance.choice(["", self.nonce()])
-        ours, theirs = (record._drop(fence, nonce, record._read) for fence in self.fences(record.keys.lock))
+        ours, theirs = (record._drop_command(fence, nonce, record._parse) for fence in self.fences(record.keys.lock))
         return ours, theirs
 
     @property
     def indexes(self) -> tuple[str, ...]:
         """The keys of the indexes."""
-        return tuple(self.records[0]._indexes)
+        return tuple(self.records[0]._index_keys)
 
     def both(self, command: Command[Any]) -> Pair:
         return command, command
