@@ -9,7 +9,7 @@ from ..core.durations import wait_seconds
 from ..core.errors import LockBackendError
 from ..core.runner import arun, run
 from ..handler import DEFAULT
-from .loading import transactions as commits
+from .loading import transactions
 from .loading.coordinator import coordinator_of
 from .loading.invalidation import invalidate_all
 
@@ -47,7 +47,7 @@ def invalidate(
     items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
 
-    connections = [] if immediate else commits.open_now()
+    connections = [] if immediate else transactions.open_now()
 
     def work() -> None:
         failure = run(invalidate_all(coordinator, items, keep, lag), coordinator.performer)
@@ -55,8 +55,8 @@ def invalidate(
             raise failure  # Django logs it after a commit
 
     for key, _, _ in items if connections else ():
-        commits.forget(coordinator.load(key, "").lock_id)
-    commits.after_commit(connections, work)
+        transactions.forget(coordinator.load(key, "").lock_id)
+    transactions.after_commit(connections, work)
 
 
 async def ainvalidate(
