@@ -54,7 +54,7 @@ class Confirmations:
         self.due = hold.since + self.after
         return self.due
 
-    # In the janitor's thread.
+    # In the maintenance thread.
 
     def open_inboxes(self, now: float) -> None:
         """Open the inboxes of all renewed holds, and plan the next check: an inbox may have been closed, or refused."""
