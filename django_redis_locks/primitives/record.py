@@ -1,7 +1,7 @@
-"""A small value that processes change by compare-and-set, with a lease: what state machines across processes are built on.
+"""A small value that processes change by compare-and-set, with a lease: a base for state machines across processes.
 
-Every write carries a nonce, so that a repeated request finds its own work and isn't taken for somebody else's; and a
-version that never comes twice, since it is a fence.
+Every write carries a nonce, by which a repeated request recognizes its own write; and a version that is never reused, since
+it is a fence.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class RecordRef:
             fields: what to write: names, and values that JSON knows.
             expire: seconds after which it is gone; by default the alias's ``EXPIRE``.
             renew: keep it while this thread or task lives and the returned record is reachable.
-            max_hold: of a record that is renewed: for so many seconds; -1 for ever; by default the alias's ``MAX_HOLD``.
-            on_lost: of a record that is renewed: called with it when its lease is lost, in a thread for such calls, or in the
-                loop of the task that wrote it.
+            max_hold: of a record that is renewed: the seconds to renew it; -1 for ever; by default the alias's ``MAX_HOLD``.
+            on_lost: of a record that is renewed: called with the record when its lease is lost, in a thread for such calls,
+                or in the loop of the task that wrote it.
             show_in_admin: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
                 It stays there, as its lease is prolonged, until another write or a drop.
 
@@ -203,7 +203,7 @@ class RecordRef:
         return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
     def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
-        # Who has seen an older version than the head of the queue waits for something else
+        # a caller with an older version than the head of the queue waits for another change
         begin = clock.now()
         command_reply = yield from self._sending(self._attempt_command(request, Attempt()), begin + request.wait)
         record, settled, *_ = self._attempt_outcome(request, Attempt(), command_reply)
@@ -223,7 +223,7 @@ class RecordRef:
         request.position = reply.position
         record = reply.record
         if (0 if record is None else record.version) != request.known:
-            return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
+            return record, True, 0.0, ()  # the next waiter may wait for another change: it asks at once
         return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
 
     def _stop_renewal(self, record: Record | None) -> None:

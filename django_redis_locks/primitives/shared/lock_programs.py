@@ -57,7 +57,8 @@ class LockPrograms:
         raise NotImplementedError
 
     def _release_command(self, token: str, address: str = "") -> Command[int]:
-        """0: not this token's. 1: freed. 2: freed, and another process was told. ``address`` lines up again."""
+        """Its reply is 0: not held with this token, 1: freed, or 2: freed, and another process was notified. ``address``, if any, is
+        registered as a waiter again."""
         raise NotImplementedError
 
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
@@ -221,14 +222,15 @@ class LockPrograms:
         if hold.outcome_unknown or outcome_unknown:
             yield self._cleanup(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
-        if reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
+        if reply and hold.lost_why is None:  # a reported loss excludes a report of success
             return True
         if hold.lost_why is None and (before or (in_time and outcome_unknown)):
             return False
         raise self._loss_of(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
-        """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
+        """Hand the lock over to a waiter of this process, if it is certainly held. After ``hand_overs`` times in a row the local
+        queue registers behind those of other processes instead."""
         if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.performer.tuning.hand_overs:
@@ -241,13 +243,13 @@ class LockPrograms:
         return False
 
     def _adopted_reply(self, hold: Hold) -> CommandReply:
-        """What the store would say to the next one, whose fence was kept for him. It isn't asked."""
+        """Return the reply that the store would give to the next hold, whose fence is reserved. No request is sent."""
         assert hold.fence is not None  # noqa: S101 - it was held
         return Granted(hold.fence + 1, free=False), clock.now(), False
 
     def extending(self, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:
-        """Let the lease end so many milliseconds from now, or later if it did anyway. A store that refuses is waited for at
-        least so many seconds."""
+        """Extend the lease to end ``lease`` milliseconds from now; it is never shortened. A store that refuses temporarily is
+        retried for at least ``wait`` seconds."""
         limits = self.options.call_limits
         if wait > limits.refused:
             limits = limits._replace(refused=wait)
@@ -256,7 +258,7 @@ class LockPrograms:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
             raise self._loss_of(hold, "taken")
-        if not hold.extend_deadline(sent, lease):  # the answer is late: its lease was over, and that was told
+        if not hold.extend_deadline(sent, lease):  # the answer is late: its lease was over, and the loss was reported
             raise self._loss_of(hold, "expired")
 
     def inspecting(self) -> Program[Holder | None]:
@@ -264,7 +266,7 @@ class LockPrograms:
         return holder
 
     def force_releasing(self, fence: int | None) -> Program[bool]:
-        """Free the lock whoever holds it, or only the hold with this fence. Without one, the hold that is found: a command that
+        """Free the lock regardless of its holder, or only the hold with this fence. Without one, the hold that is found: a command that
         frees any hold must not be repeated."""
         if fence is not None and type(fence) is not int:
             raise ValueError(
@@ -287,8 +289,8 @@ class LockPrograms:
             reply, _, outcome_unknown = yield from self._sending(command, limits=limits)
             if reply == FENCE_REQUESTED:
                 yield Sleep(tuning.fence_retry)
-        freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
-        if freed:  # all who wait here ask, so that none goes on unasked with what was freed
+        freed = bool(reply) or outcome_unknown  # by the attempt whose reply was lost
+        if freed:  # all local waiters ask the store, so that none adopts a lock that was freed
             yield NotifyWaiters(self.lock_id, woke=False)
         return freed
 
