@@ -78,12 +78,12 @@ def revoked_and_submitted_again(world: JobWorld) -> None:
         world.submit("s0")
         world.submit("s1")
         current().sleep(0.3)
-        revoked = world.rules.told[0].id
+        revoked = world.rules.submitted[0].id
         world.rules.revoked.add(revoked)
         world.results.store(revoked, "REVOKED", "by hand")
         current().sleep(0.3)
         world.submit("s2")
-        if world.rules.told[-1].id == revoked:
+        if world.rules.submitted[-1].id == revoked:
             world.scheduler.broken("a submission is answered with a job that was revoked before")
 
     world.web[0].thread("s", submit)

@@ -54,7 +54,7 @@ class JobRules:
     def __init__(self, world: JobWorld) -> None:
         self.world = world
         self.runs: list[Run] = []
-        self.told: list[Submitted] = []
+        self.submitted: list[Submitted] = []
         self.lossy = False
         self.revoked: set[str] = set()
 
@@ -99,11 +99,11 @@ class JobRules:
         for _, job in self.records():
             if job.state in ("reserved", "queued", "running") and job.known.lease_left > 60.0:
                 yield f"stuck: {job}"
-        for told in self.told:
-            yield from self._about(told)
+        for submitted in self.submitted:
+            yield from self._about(submitted)
         if SCENES[self.world.scene].get("each"):
             ran = {run.id for run in self.runs if run.outcome in ("success", "fail")}
-            yield from (f"{told.id} was never run" for told in self.told if told.id not in ran)
+            yield from (f"{submitted.id} was never run" for submitted in self.submitted if submitted.id not in ran)
 
     def records(self) -> Iterator[tuple[str, Job]]:
         """Those that the server has, with their keys."""
@@ -115,19 +115,21 @@ class JobRules:
                 if job is not None:
                     yield key, job
 
-    def _about(self, told: Submitted) -> Iterator[str]:
+    def _about(self, submitted: Submitted) -> Iterator[str]:
         world = self.world
-        if told.id not in world.broker.sent:
-            yield f"{told.id} was never sent"
+        if submitted.id not in world.broker.sent:
+            yield f"{submitted.id} was never sent"
         # the message of a job that had begun comes back, and may have expired since
         times = SCENES[world.scene].get("options") and not world.faults.counts["death"]
-        if not told.expires and (times or not told.deduplicated):
+        if not submitted.expires and (times or not submitted.deduplicated):
             # without the store a worker decides: it may skip the job for one that runs, or that couldn't give its key back
             blind = bool(world.faults.disturbances)
             runs = [run for run in self.runs if run.outcome in FINAL]
-            if not any((run.ended + LEASE if blind else run.began) >= told.began or run.id == told.id for run in runs):
-                yield f"{told.id} was accepted, and neither it nor a later one ran"
-        if world.results.get_state(told.id) == "PENDING" and (told.counted or world.late):
-            yield f"{told.id} has no result"
-        if told.counted and not told.expires and world.results.get_state(told.id) == "REVOKED":
-            yield f"{told.id}, which a chord counts on, is revoked"
+            if not any(
+                (run.ended + LEASE if blind else run.began) >= submitted.began or run.id == submitted.id for run in runs
+            ):
+                yield f"{submitted.id} was accepted, and neither it nor a later one ran"
+        if world.results.get_state(submitted.id) == "PENDING" and (submitted.counted or world.late):
+            yield f"{submitted.id} has no result"
+        if submitted.counted and not submitted.expires and world.results.get_state(submitted.id) == "REVOKED":
+            yield f"{submitted.id}, which a chord counts on, is revoked"

@@ -40,7 +40,7 @@ LATEST = 5000.0
 
 
 SUBMISSIONS = (3, 16, 22)
-"""A later one may make up for a job that is lost, so that few tell more than many."""
+"""A later submission may repair a lost job, so few submissions find more than many."""
 
 
 QUEUEING = (0.0, 0.0, 0.02, 0.1, 1.0)
@@ -72,7 +72,7 @@ def task_of(name: str) -> Any:
 
 @dataclass
 class Submitted:
-    """What a submitter was told."""
+    """The result that a submitter got."""
 
     began: float
     id: str
@@ -179,10 +179,10 @@ class JobWorld:
         try:
             result = self.task.apply_async(**given, **options)
         except (LockBackendError, OperationalError, EncodeError) as failure:
-            self.scheduler.say("%s is told %r", name, failure)
+            self.scheduler.say("%s gets %r", name, failure)
             return
-        self.scheduler.say("%s is told %s%s", name, result.id, " (duplicate)" if result.deduplicated else "")
-        self.rules.told.append(Submitted(began, result.id, result.deduplicated, counted, "expires" in options))
+        self.scheduler.say("%s gets %s%s", name, result.id, " (duplicate)" if result.deduplicated else "")
+        self.rules.submitted.append(Submitted(began, result.id, result.deduplicated, counted, "expires" in options))
 
     def publish(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """``app.send_task``: to the broker, which may fail before or after."""
