@@ -278,7 +278,7 @@ KINDS = {
     ("lock/acquire", "ForeignValue"),
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
-    *((f"lock/{step}", answer) for step in ("renew", "tell") for answer in _BOOLEANS),
+    *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
     *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
     *(("waiters/unregister", answer) for answer in (0, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
