@@ -63,7 +63,7 @@ class Pages(PageOptions, CacheMiddleware):
 
 
 def cached_page(
-    ttl: Duration | None,
+    timeout: Duration | None,
     *,
     cache: str | None = None,
     key_prefix: str | None = None,
@@ -81,10 +81,10 @@ def cached_page(
         def sales(request): ...
 
     Args:
-        ttl: seconds for which a page is fresh; None: its ``max-age``, or ``CACHE_MIDDLEWARE_SECONDS``.
+        timeout: seconds for which a page is fresh; None: its ``max-age``, or ``CACHE_MIDDLEWARE_SECONDS``.
         cache: alias of ``CACHES``.
         key_prefix: as for ``cache_page``.
-        stale: seconds after ``ttl`` in which a page is served while one request renders the new one.
+        stale: seconds after ``timeout`` in which a page is served while one request renders the new one.
         wait: seconds for which a request waits for the page that another one renders; then it renders its own.
         wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the page
             varies on them.
@@ -96,11 +96,11 @@ def cached_page(
     Raises:
         ValueError: at decoration, for a time out of its range.
     """
-    if isinstance(ttl, timedelta):
-        ttl = ttl.total_seconds()
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
 
     def decorate(view: V) -> V:
-        pages = Pages(view, page_timeout=ttl, cache_alias=cache or DEFAULT_CACHE_ALIAS, key_prefix=key_prefix)
+        pages = Pages(view, page_timeout=timeout, cache_alias=cache or DEFAULT_CACHE_ALIAS, key_prefix=key_prefix)
         pages.set_times(stale, wait)
         pages.wait_with_cookies, pages.using = wait_with_cookies, using
 
