@@ -72,6 +72,7 @@ lint: ## Check style, format and floors
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.prose
 
 types: ## Check types
 	@$(BOOTSTRAP) types
