@@ -1,8 +1,9 @@
 """De-duplicates beat: several beats with the same schedule publish each tick once, with any scheduler.
 
-A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows the schedule's entry
-that it is called for. The first beat *claims* the tick with a record; the others find the claim. This only saves messages:
-the lock of the task covers a tick that was published twice because the store was down or the wrapping failed.
+A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows the
+schedule's entry that it is called for. The first beat *claims* the tick with a record; the others find the claim. This
+only saves messages: the lock of the task covers a tick that was published twice because the store was down or the
+wrapping failed.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
 def covers(found: Record, tick: Tick) -> bool:
     """Whether an existing claim is of the same tick, or of an interval's tick that is recent enough.
 
-    A claim of another schedule doesn't count: an entry that is changed from monthly to hourly doesn't pause for a month. A
-    beat's own claim doesn't suppress its next tick, however late the last one was.
+    A claim of another schedule doesn't count: an entry that is changed from monthly to hourly doesn't pause for a
+    month. A beat's own claim doesn't suppress its next tick, however late the last one was.
     """
     fields = found.fields
     slot, lasts = fields.get("slot"), fields.get("for")
@@ -171,7 +172,8 @@ def covers(found: Record, tick: Tick) -> bool:
 
 
 def attach(scheduler: Scheduler) -> None:
-    """Wrap a scheduler's ``apply_async``, so that its ticks are claimed. Beat's own scheduler is attached at its start."""
+    """Wrap a scheduler's ``apply_async``, so that its ticks are claimed. Beat's own scheduler is attached at its
+    start."""
     plain: Callable[..., Any] = scheduler.apply_async
     if hasattr(plain, "celery_locks"):  # an embedded beat sends both signals
         return

@@ -1,7 +1,7 @@
 """``refresh="celery"`` of cached functions: a worker loads the value that a web process has claimed.
 
-The message carries the claim, which ends with its lease. If a message is lost or late, the next caller sends another one; a
-message that is delivered twice, or after an invalidation, has no valid claim and does nothing.
+The message carries the claim, which ends with its lease. If a message is lost or late, the next caller sends another
+one; a message that is delivered twice, or after an invalidation, has no valid claim and does nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def submit(job: Job) -> None:
     if clock.now() < _down.get(app, 0.0):
         raise OperationalError("the broker couldn't be reached a moment ago")
     with app.producer_pool.acquire(block=True) as producer:
-        # retry=False doesn't cover connecting, which is retried for seconds; nor does a policy in older versions of kombu
+        # retry=False doesn't cover connecting, which is retried for seconds; nor does a policy in older versions of
+        # kombu
         assert producer.connection is not None  # noqa: S101 - it is of a pool
         try:
             producer.connection.ensure_connection(**CONNECT_ONCE)

@@ -31,8 +31,8 @@ class Verdict(Enum):
 def at_start(job: Job | None, message: Message) -> Verdict:
     """Decide what a worker does with a message, given the job in the record of its key.
 
-    A message whose reservation is gone is run all the same: an expired record never costs a job. A message whose own run is
-    active elsewhere is neither run nor dropped, since that run may still die.
+    A message whose reservation is gone is run all the same: an expired record never costs a job. A message whose own
+    run is active elsewhere is neither run nor dropped, since that run may still die.
     """
     if job is None:
         return Verdict.RUN

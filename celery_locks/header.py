@@ -79,7 +79,8 @@ class Message:
     Attributes:
         id: the id of the task.
         retries: Celery's retries so far.
-        redelivered: whether the broker says that it was delivered before, which some brokers say of first deliveries too.
+        redelivered: whether the broker says that it was delivered before, which some brokers say of first deliveries
+            too.
         header: see ``Header``; None if the sender doesn't use ``celery_locks``.
     """
 

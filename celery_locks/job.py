@@ -48,10 +48,11 @@ class Job:
         reserved: the record's version at the reservation; 0 if the job was never reserved.
         first: the first reservation in a row of reservations that replaced each other.
         merged_id: the id of another message of the same job, which this run completes too.
-        last_success: the largest reservation of a job of this key that succeeded; a message with a smaller one is too late.
+        last_success: the largest reservation of a job of this key that succeeded; a message with a smaller one is too
+            late.
         fingerprint: digest of the arguments, if they aren't the key.
-        process: digest of the process that runs the job, see ``process_digest``. Of a job that is done: of the process that
-            stores the result, until it has confirmed that.
+        process: digest of the process that runs the job, see ``process_digest``. Of a job that is done: of the process
+            that stores the result, until it has confirmed that.
         holder_fields: host, pid, thread and name of the run, as far as ``METADATA`` names them.
         retention: of a job that is done: how long the record is kept after the end of the run.
         min_hold_left: how long after its end no other job of this key may run.

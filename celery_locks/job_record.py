@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from .options import Duration, TaskOptions
 
 SENDING_LEASE: Final = 10.0
-"""Lease of a reservation in seconds: how long a key stays taken if its submitter dies while it sends the message. A slower
-submitter loses nothing: the worker runs its message all the same."""
+"""Lease of a reservation in seconds: how long a key stays taken if its submitter dies while it sends the message. A
+slower submitter loses nothing: the worker runs its message all the same."""
 
 REQUEUED_LEASE: Final = 60.0
-"""Seconds for which a key stays taken for a message that was requeued and is delivered again at once. A later delivery is
-run all the same."""
+"""Seconds for which a key stays taken for a message that was requeued and is delivered again at once. A later delivery
+is run all the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The record of one key. Every change is a compare-and-set: of two changes the second one fails and reads the first.
+    """The record of one key. Every change is a compare-and-set: of two changes the second one fails and reads the
+    first.
 
-    All methods raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if the key holds something else.
+    All methods raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if the key holds
+    something else.
     """
 
     ref: RecordRef
@@ -43,7 +45,8 @@ class JobRecord:
         return parse_job(self.ref.get())
 
     def put(self, expected: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
-        """Write a job if the record is still the expected one. Returns whether it was, and the job that the record has now."""
+        """Write a job if the record is still the expected one. Returns whether it was, and the job that the record has
+        now."""
         known = None if expected is None else expected.record
         written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[SHOWN_AS[job.state]], **terms)
         return written.ok, parse_job(written.record)
@@ -63,7 +66,8 @@ class JobRecord:
         return self.ref.drop(job.known).ok
 
     def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:
-        """Wait until the record isn't the expected one any more, for that many seconds at most; returns the job it has then."""
+        """Wait until the record isn't the expected one any more, for that many seconds at most; returns the job it has
+        then."""
         return parse_job(self.ref.wait_for_change(None if job is None else job.record, seconds))
 
 

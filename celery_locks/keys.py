@@ -1,8 +1,8 @@
 """The key of a job, computed once, by the submitter.
 
-Without a ``lock_key`` it is the task's name and a BLAKE2b digest of the arguments: bound to the task's signature, defaults
-included, and written as Kombu's JSON. Tuple or list, UUID or its text, positional or by name, and the order of names make no
-difference. The arguments can't be read from the key.
+Without a ``lock_key`` it is the task's name and a BLAKE2b digest of the arguments: bound to the task's signature,
+defaults included, and written as Kombu's JSON. Tuple or list, UUID or its text, positional or by name, and the order of
+names make no difference. The arguments can't be read from the key.
 """
 
 from __future__ import annotations

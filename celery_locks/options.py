@@ -74,33 +74,33 @@ class TaskOptions(CelerysTask[P, R_co]):
     Times are seconds or a ``timedelta``; None is the default, -1 for ever.
 
     Attributes:
-        lock_key: the key: a template such as ``"{tenant}"``, or a callable that gets the task and the arguments and returns a
-            str. None: all arguments. The task's name is always a part of it.
+        lock_key: the key: a template such as ``"{tenant}"``, or a callable that gets the task and the arguments and
+            returns a str. None: all arguments. The task's name is always a part of it.
         lock_using: the alias in ``REDIS_LOCKS``.
-        lock_expire: the lease, renewed while the job runs: after a crash of its host the job can run elsewhere when the lease
-            ends. By default the alias's ``EXPIRE``.
+        lock_expire: the lease, renewed while the job runs: after a crash of its host the job can run elsewhere when the
+            lease ends. By default the alias's ``EXPIRE``.
         lock_wait: how long ``lock_on_conflict="wait"`` waits, in the worker; by default the alias's ``WAIT``.
         lock_min_hold: how long the key stays taken from the start of the run, even if the run is shorter.
-        lock_max_hold: how long the lease is renewed. By default the task's ``time_limit`` and ten seconds; without one for
-            ever.
+        lock_max_hold: how long the lease is renewed. By default the task's ``time_limit`` and ten seconds; without one
+            for ever.
         lock_on_duplicate: at submission, when the same job is queued or runs: ``"existing"`` returns its result,
-            ``"raise"`` raises ``DuplicateTask``, ``"replace"`` lets this one run instead of one that is queued, ``"queue"``
-            sends every message.
-        lock_on_conflict: at the start, when another job has the key: ``"skip"`` ends as REVOKED, ``"wait"`` waits and then
-            raises, ``"retry"`` redelivers the message after ``lock_retry_delay``, ``lock_max_retries`` times, ``"raise"``
-            raises ``LockNotAcquired``, ``"follow"`` takes the result of the job that runs.
-        lock_on_lost: when the lease was lost while the job runs: ``"log"``, ``"abort"`` raises ``LockLost`` in the job, or
-            a callable that gets the task and its lock.
-        lock_on_backend_error: at submission, when the store is down: ``"open"`` sends the message all the same (the worker
-            decides), ``"closed"`` raises. At the start a job never runs unlocked: its message is redelivered.
+            ``"raise"`` raises ``DuplicateTask``, ``"replace"`` lets this one run instead of one that is queued,
+            ``"queue"`` sends every message.
+        lock_on_conflict: at the start, when another job has the key: ``"skip"`` ends as REVOKED, ``"wait"`` waits and
+            then raises, ``"retry"`` redelivers the message after ``lock_retry_delay``, ``lock_max_retries`` times,
+            ``"raise"`` raises ``LockNotAcquired``, ``"follow"`` takes the result of the job that runs.
+        lock_on_lost: when the lease was lost while the job runs: ``"log"``, ``"abort"`` raises ``LockLost`` in the job,
+            or a callable that gets the task and its lock.
+        lock_on_backend_error: at submission, when the store is down: ``"open"`` sends the message all the same (the
+            worker decides), ``"closed"`` raises. At the start a job never runs unlocked: its message is redelivered.
         lock_queue_ttl: how long a queued message blocks submissions. Then the same job can be submitted again.
-        lock_redelivery_window: how long a job is remembered after its end, so that a late copy of its message isn't run. By
-            default the broker's visibility timeout, or an hour.
-        lock_canvas: for a duplicate in a chord, group or chain, or with a callback: ``"follow"`` takes the result of the first
-            one, ``"run"`` runs after it, ``"fail"`` raises ``DuplicateTask``.
+        lock_redelivery_window: how long a job is remembered after its end, so that a late copy of its message isn't
+            run. By default the broker's visibility timeout, or an hour.
+        lock_canvas: for a duplicate in a chord, group or chain, or with a callback: ``"follow"`` takes the result of
+            the first one, ``"run"`` runs after it, ``"fail"`` raises ``DuplicateTask``.
         lock_eager: take the lock in ``apply()`` and with ``task_always_eager`` too.
-        unique_until: until when a second submission is a duplicate: the job's ``"start"``; its ``"success"`` or final failure;
-            its ``"finish"``; or until ``"expired"``, ``idempotency_ttl`` after its submission.
+        unique_until: until when a second submission is a duplicate: the job's ``"start"``; its ``"success"`` or final
+            failure; its ``"finish"``; or until ``"expired"``, ``idempotency_ttl`` after its submission.
         idempotency_ttl: how long after its end a job's result is the result of new submissions.
     """
 

@@ -86,8 +86,8 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
     """Handle a message that has expired.
 
     Returns:
-        ``"dropped"``: its job was dropped. ``"replaced"``: another message of the job has replaced it. ``"begun"``: the job
-        runs or has run, so the message is a copy, which the task handles.
+        ``"dropped"``: its job was dropped. ``"replaced"``: another message of the job has replaced it. ``"begun"``: the
+        job runs or has run, so the message is a copy, which the task handles.
     """
     outcome: Literal["dropped", "replaced", "begun"] = "dropped"
 
@@ -108,8 +108,8 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
 
 
 def expire_lease_soon(request: Any) -> None:
-    """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again when its child was killed: the child renews it
-    until then."""
+    """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again when its child was killed: the child
+    renews it until then."""
     _shorten(request)
     after = threading.Timer(KILL_DELAY, _shorten, (request,))
     after.daemon = True
@@ -162,8 +162,8 @@ def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
 
 
 def _stored(request: Any) -> bool:
-    """Whether the run of a request has stored its result, or the result backend can't be read: then a copy of the message
-    decides."""
+    """Whether the run of a request has stored its result, or the result backend can't be read: then a copy of the
+    message decides."""
     return result_state(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
@@ -201,8 +201,9 @@ task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")
 
 
 def _poll_for_deaths(sender: Any, **_: Any) -> None:
-    """Check for dead children every ``POLL_INTERVAL``. Celery's pool checks once when the child's end of a pipe closes, which
-    the kernel does shortly before the child can be waited for, and then every five seconds; until then its jobs stay locked."""
+    """Check for dead children every ``POLL_INTERVAL``. Celery's pool checks once when the child's end of a pipe closes,
+    which the kernel does shortly before the child can be waited for, and then every five seconds; until then its jobs
+    stay locked."""
     hub, maintain_pool = getattr(sender, "hub", None), getattr(sender.pool, "maintain_pool", None)
     if hub is not None and maintain_pool is not None:
         hub.call_repeatedly(POLL_INTERVAL, maintain_pool)

@@ -1,7 +1,7 @@
 """Runs the body of a task under its key.
 
-The key is taken before the body and released in a ``finally`` after it, which is before Celery stores the result and sends
-callbacks: a caller that has seen the result can submit the job again.
+The key is taken before the body and released in a ``finally`` after it, which is before Celery stores the result and
+sends callbacks: a caller that has seen the result can submit the job again.
 """
 
 from __future__ import annotations

@@ -152,7 +152,8 @@ class RunHold:
             self.done = now
 
     def _result_counts(self, ttl: float) -> bool:
-        """Whether the job is done only when its result is stored: its message may be redelivered, or duplicates get it."""
+        """Whether the job is done only when its result is stored: its message may be redelivered, or duplicates get
+        it."""
         task = self.task
         back = task.acks_late or getattr(task, "retry_on_worker_lost", False)  # the latter from Celery 5.7 on
         return bool(back or ttl) and stores_result(task)
@@ -207,8 +208,8 @@ class RunLock:
 
     @property
     def fence(self) -> int:
-        """The fencing token. It grows with every run of this key: a store that refuses smaller ones is safe from a run that
-        lost its lock."""
+        """The fencing token. It grows with every run of this key: a store that refuses smaller ones is safe from a run
+        that lost its lock."""
         return self._run.fence
 
     @property

@@ -1,8 +1,8 @@
 """Identifies the tick of a beat schedule, and computes how long it counts as published.
 
-A crontab is due at the same times in every beat: its tick is identified by its *slot*, the time at which it was due, even if
-a beat is late or its clock is wrong. An interval has no such times, since each beat counts from its own start: a tick counts
-as published if another beat's was less than an interval ago.
+A crontab is due at the same times in every beat: its tick is identified by its *slot*, the time at which it was due,
+even if a beat is late or its clock is wrong. An interval has no such times, since each beat counts from its own start:
+a tick counts as published if another beat's was less than an interval ago.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from celery.schedules import BaseSchedule, crontab, schedule, solar
 
 INTERVAL_SHARE: Final = 0.9
-"""Share of an interval for which a tick suppresses those of other beats. The remainder is for beats that aren't punctual; it
-is too short for fewer than ten beats to publish in turns."""
+"""Share of an interval for which a tick suppresses those of other beats. The remainder is for beats that aren't
+punctual; it is too short for fewer than ten beats to publish in turns."""
 
 SLOT_SHARE: Final = 1.5
 """Share of the time between two slots for which the earlier one is remembered: a beat with a slow clock, or one that

@@ -1,7 +1,7 @@
 """Signals, counters and log lines about jobs.
 
-The sender of every signal is the task; all signals have ``task_id``. Receivers run in the process and thread that sends the
-signal. Celery logs an exception of a receiver; the job isn't affected.
+The sender of every signal is the task; all signals have ``task_id``. Receivers run in the process and thread that sends
+the signal. Celery logs an exception of a receiver; the job isn't affected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``delay()`` and ``apply_async()``: one message for a job, however often it is submitted.
 
-The key is reserved, the message sent, and the reservation confirmed. A submitter that finds a reservation in progress waits
-until it is confirmed or abandoned; a returned result therefore always belongs to a message that was sent.
+The key is reserved, the message sent, and the reservation confirmed. A submitter that finds a reservation in progress
+waits until it is confirmed or abandoned; a returned result therefore always belongs to a message that was sent.
 """
 
 from __future__ import annotations
@@ -262,13 +262,14 @@ class _Submission:
             )
 
     def is_void(self, job: Job) -> bool:
-        """Whether a job won't have a result: it was revoked while it was queued, and may never reach a worker; or its process
-        died before it stored the result."""
-        queued = job.state == "queued" and not self.task.ignore_result
-        if not queued and not (job.process and job.state == "done" and job.age > RESULT_DEADLINE):
-            return False
-        state = result_state_unless_slow(self.task, job.id)
-        return bool(state) and queued is (state in READY_STATES)
+        """Whether a job won't have a result: it was revoked while it was queued, and may never reach a worker; or its
+        process died before it stored the result."""
+        if job.state == "queued" and not self.task.ignore_result:
+            return result_state_unless_slow(self.task, job.id) in READY_STATES
+        if job.state == "done" and job.process and job.age > RESULT_DEADLINE:
+            state = result_state_unless_slow(self.task, job.id)
+            return bool(state) and state not in READY_STATES
+        return False
 
     def _is_awaited(self) -> bool:
         """Whether a caller, a chord, a group, a chain or a callback waits for this task id."""

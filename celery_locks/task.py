@@ -36,7 +36,8 @@ def _composed(theirs: Any) -> Any:
 
 
 def _call_under_lock(task: type[LockedTask]) -> None:
-    """Take the lock around a user's own ``__call__``, which may call ``run()`` itself, as Flask's documentation shows."""
+    """Take the lock around a user's own ``__call__``, which may call ``run()`` itself, as Flask's documentation
+    shows."""
     call = task.__call__
     if call is LockedTask.__call__ or call in _under_lock:
         return
@@ -176,7 +177,8 @@ class SingletonTask(LockedTask[P, R_co]):
 
 
 class IdempotentTask(LockedTask[P, R_co]):
-    """A job that runs once, however often it is submitted: two calls of ``delay()`` send one message and have one result.
+    """A job that runs once, however often it is submitted: two calls of ``delay()`` send one message and have one
+    result.
 
     ::
 

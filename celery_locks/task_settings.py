@@ -22,7 +22,8 @@ LIMIT_GRACE: Final = 10.0
 """Seconds after its time limit in which a task ends."""
 
 DEFAULT_VISIBILITY_TIMEOUT: Final = 3600.0
-"""Seconds after which Redis and SQS redeliver an unacknowledged message, unless the transport's options say otherwise."""
+"""Seconds after which Redis and SQS redeliver an unacknowledged message, unless the transport's options say
+otherwise."""
 
 LATE_COPY_WAIT: Final = 60.0
 """Seconds that a redelivered copy may wait in its queue."""
@@ -41,7 +42,8 @@ _unanswered_since: dict[str | None, float] = {}
 
 
 def process_digest(pid: int = 0) -> str:
-    """A digest of host and pid, by which the parent of a dead process finds its records, whatever ``METADATA`` contains."""
+    """A digest of host and pid, by which the parent of a dead process finds its records, whatever ``METADATA``
+    contains."""
     where = f"{socket.gethostname()}/{pid or os.getpid()}"
     return blake2b(where.encode(), digest_size=6).hexdigest()
 
@@ -76,8 +78,8 @@ def redelivery_window(task: TaskOptions) -> float:
 def bounded_delay(task: TaskOptions, pause: float) -> float:
     """Limit the delay of a redelivery to half of the broker's visibility timeout.
 
-    A message that waits in a worker for longer is delivered to another worker too, and each copy would be sent again: the
-    copies would multiply.
+    A message that waits in a worker for longer is delivered to another worker too, and each copy would be sent again:
+    the copies would multiply.
     """
     visibility = _visibility(task)
     return min(pause, visibility / 2) if visibility else pause

@@ -1,8 +1,8 @@
 """For the tests of projects whose tasks are locked.
 
-``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` makes a job appear to run in
-another worker, to test duplicates and conflicts. With a real worker (``celery.contrib.testing.worker.start_worker``) neither
-is needed: give the app a Redis server of its own.
+``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` makes a job appear to
+run in another worker, to test duplicates and conflicts. With a real worker
+(``celery.contrib.testing.worker.start_worker``) neither is needed: give the app a Redis server of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 def locked_eager(app: Celery) -> Iterator[None]:
     """Run tasks at once in ``delay()`` and ``apply_async()``, under their locks, which are kept in memory.
 
-    A submission of the same job from its own run meets the lock as in a worker. Submissions aren't checked for duplicates.
+    A submission of the same job from its own run meets the lock as in a worker. Submissions aren't checked for
+    duplicates.
 
     Args:
         app: the Celery app.

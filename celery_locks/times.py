@@ -1,4 +1,5 @@
-"""When the message of a job may be run: ``countdown``, ``eta`` and ``expires`` of queued messages and of submissions."""
+"""When the message of a job may be run: ``countdown``, ``eta`` and ``expires`` of queued messages and of
+submissions."""
 
 from __future__ import annotations
 

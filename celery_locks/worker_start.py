@@ -42,7 +42,8 @@ class DeliveredTask(Delivery):
         self.result: Any = None
 
     def begin(self) -> RunHold | None:
-        """Take the key. Returns None if this message takes the result of another one instead, see ``header.follows``."""
+        """Take the key. Returns None if this message takes the result of another one instead, see
+        ``header.follows``."""
         while True:
             try:
                 return self._begin()
@@ -55,102 +56,109 @@ class DeliveredTask(Delivery):
         job: Job | None = None  # read by the first attempt to take the key
         until = clock.now() + PREDECESSOR_WAIT
         while not self.header.follows:
-            found = at_start(job, self.message)
-            if job is not None and found is Verdict.UNSTORED:
-                found = self._check_stored(job)
-            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self._may_take_result(job)):
+            verdict = at_start(job, self.message)
+            if job is not None and verdict is Verdict.UNSTORED:
+                verdict = self._check_stored(job)
+            if (
+                job is None
+                or verdict is Verdict.RUN
+                or (verdict is Verdict.ANSWERED and not self._may_take_result(job))
+            ):
                 held, job = self._take(job)
                 if held is not None:
                     return held
-            elif found in (Verdict.FOLLOWING, Verdict.SENDING) and clock.now() < until:
+            elif verdict in (Verdict.FOLLOWING, Verdict.SENDING) and clock.now() < until:
                 job = self.job_record.wait_for_change(job, max(0.0, until - clock.now()))
             else:
-                job = self._handle(found, job)
+                job = self._handle(verdict, job)
         return None
 
     def _check_stored(self, job: Job) -> Verdict:
-        """The verdict on a copy of a job that is done: its result may still be stored, or its process died before that."""
+        """The verdict on a copy of a job that is done: its result may still be stored, or its process died before
+        that."""
         state = result_state(self.task, self.message.id)
         if state in READY_STATES:
             return Verdict.ENDED
         return Verdict.RUN if state and job.age > RESULT_DEADLINE else Verdict.UNSTORED
 
-    def _handle(self, found: Verdict, job: Job) -> Job | None:
+    def _handle(self, verdict: Verdict, job: Job) -> Job | None:
         """Handle a verdict other than ``RUN``: raise ``Ignore``, or return the job to decide about next."""
-        if found is Verdict.CONFLICT:
+        if verdict is Verdict.CONFLICT:
             return self._conflict(job)
-        if found is Verdict.OVERTAKEN and self._has_result():
+        if verdict is Verdict.OVERTAKEN and self._has_result():
             self._ignore(Verdict.ENDED.value)  # so this is a late copy
-        late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._is_awaited()
-        follows = self.task.lock_canvas == "follow" if late else self._was_done(found)
-        if self._is_answer(found, job) or (follows and self._can_follow()):
+        replaced_but_awaited = verdict in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._is_awaited()
+        follows = self.task.lock_canvas == "follow" if replaced_but_awaited else self._done_by_later_submission(verdict)
+        if self._is_answer(verdict, job) or (follows and self._can_follow()):
             self.header = replace(self.header, follows=job.id)
-        elif late and self.task.lock_canvas != "fail":  # it is run after the others
+        elif replaced_but_awaited and self.task.lock_canvas != "fail":  # it is run after the others
             self.header = replace(self.header, reserved=0, retry_on_conflict=True)
             self.message = replace(self.message, header=self.header)
         else:
-            self._end_without_run(found, job)
+            self._end_without_run(verdict, job)
         return job
 
-    def _was_done(self, found: Verdict) -> bool:
+    def _done_by_later_submission(self, verdict: Verdict) -> bool:
         """Whether a later submission of the same job did this one's work, rather than replaced it."""
-        return found is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
+        return verdict is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
 
     def _has_result(self) -> bool:
         return has_results(self.task) and result_state(self.task, self.message.id) in READY_STATES
 
-    def _end_without_run(self, found: Verdict, job: Job) -> NoReturn:
-        if found is Verdict.UNSTORED:
+    def _end_without_run(self, verdict: Verdict, job: Job) -> NoReturn:
+        if verdict is Verdict.UNSTORED:
             self.header = replace(self.header, is_copy=True)
             self._redeliver(self._backoff(), "its result isn't known to be stored")
-        if found in (Verdict.REDELIVER, Verdict.FOLLOWING, Verdict.SENDING):
-            copy = found is Verdict.REDELIVER and job.id == self.message.id
+        if verdict in (Verdict.REDELIVER, Verdict.FOLLOWING, Verdict.SENDING):
+            copy = verdict is Verdict.REDELIVER and job.id == self.message.id
             self.header = replace(self.header, is_copy=copy or self.header.is_copy)
-            self._redeliver(min(job.known.lease_left, MAX_PAUSE) + 0.2, found.value.partition(":")[0])
-        if found is Verdict.SUPERSEDED:
+            self._redeliver(min(job.known.lease_left, MAX_PAUSE) + 0.2, verdict.value.partition(":")[0])
+        if verdict is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
-        if found is Verdict.OVERTAKEN:
+        if verdict is Verdict.OVERTAKEN:
             self._revoke("a later submission of the same job was run")
-        self._ignore(found.value if found is Verdict.STALE else f"it was run to its end before, as {job.id}")
+        self._ignore(verdict.value if verdict is Verdict.STALE else f"it was run to its end before, as {job.id}")
 
-    def _is_answer(self, found: Verdict, job: Job) -> bool:
+    def _is_answer(self, verdict: Verdict, job: Job) -> bool:
         """Whether this job's result is the result of this message."""
-        stands = found is Verdict.ANSWERED or (found is Verdict.REDELIVER and job.merged_id == self.message.id)
-        return stands and self._may_take_result(job) and self._can_follow()
+        has_its_result = verdict is Verdict.ANSWERED or (
+            verdict is Verdict.REDELIVER and job.merged_id == self.message.id
+        )
+        return has_its_result and self._may_take_result(job) and self._can_follow()
 
     def _may_take_result(self, job: Job) -> bool:
-        """Whether this message may take that job's result. With ``lock_on_duplicate="replace"`` one that another run was to
-        complete too is run itself: its arguments are the newest."""
+        """Whether this message may take that job's result. With ``lock_on_duplicate="replace"`` a message that was
+        merged into another run is run anyway: its arguments are the newest."""
         return self.may_follow and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
 
     def _check_replaced(self) -> None:
         """Handle a message that was replaced in the queue's record, which isn't the run's record."""
         job = record_of(self.task, self.header.key).read()
-        found = at_start(job, self.message)
-        if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
-            self._handle(found, job)
+        verdict = at_start(job, self.message)
+        if job is not None and verdict in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
+            self._handle(verdict, job)
 
     def _is_awaited(self) -> bool:
         """Whether a canvas or a callback waits for this task id: it may be replaced, but needs a result."""
         about = self.task.request
         return bool(about.chord or about.group or about.chain or about.callbacks or about.errbacks)
 
-    def _twin(self, previous: Job | None) -> str:
+    def _merged_message(self, previous: Job | None) -> str:
         """The id of another message of the same job that this run completes too; "" if every message is run."""
         task = self.task
         if previous is None:
             return ""
         if previous.id == self.message.id:
             return previous.merged_id
-        each = task.lock_on_duplicate == "queue" or task.unique_until == "start"
-        return previous.id if previous.state in WAITING and not each else ""
+        runs_every_message = task.lock_on_duplicate == "queue" or task.unique_until == "start"
+        return previous.id if previous.state in WAITING and not runs_every_message else ""
 
     def _take(self, previous: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
-        twin = self._twin(previous)
-        stands_for = (
+        merged_id = self._merged_message(previous)
+        same_job = (
             previous
-            if previous is not None and (twin or self.message.id in (previous.id, previous.merged_id))
+            if previous is not None and (merged_id or self.message.id in (previous.id, previous.merged_id))
             else None
         )
         job = Job(
@@ -158,9 +166,9 @@ class DeliveredTask(Delivery):
             self.message.id,
             run=uuid(),
             retries=self.message.retries,
-            reserved=header.reserved if stands_for is None else max(header.reserved, stands_for.reservation),
-            first=0 if stands_for is None or (twin and not stands_for.sent) else stands_for.first,
-            merged_id=twin,
+            reserved=header.reserved if same_job is None else max(header.reserved, same_job.reservation),
+            first=0 if same_job is None or (merged_id and not same_job.sent) else same_job.first,
+            merged_id=merged_id,
             last_success=0 if previous is None else previous.last_success,
             awaited=self._is_awaited(),
             until=0.0 if previous is None or previous.id != self.message.id else previous.until,
@@ -236,8 +244,8 @@ class DeliveredTask(Delivery):
         return False
 
     def _leader_job(self) -> Job | None:
-        """The job that this one follows, or the one in its record now. With ``unique_until="start"`` a job leaves the queue's
-        record when it runs."""
+        """The job that this one follows, or the one in its record now. With ``unique_until="start"`` a job leaves the
+        queue's record when it runs."""
         leader = self.header.follows
         job = record_of(self.task, self.header.key).read()
         if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.merged_id)):
