@@ -1,7 +1,8 @@
 """Distributed locks for Django, on Redis.
 
-``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` returns the newest grant of the
-thread or task. The rest are values, errors, and the base of ``celery_locks``: ``clock``, ``key_maker``, ``release_leftovers``.
+``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` returns the newest grant
+of the thread or task. The rest are values, errors, and the base of ``celery_locks``: ``clock``, ``key_maker``,
+``release_leftovers``.
 
 Example::
 

@@ -30,9 +30,9 @@ def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> H
         error: the exception that was raised, or passed to the handler.
 
     Returns:
-        A response with ``error.status`` (409, 429, or the lock's ``status=``) for a busy lock, 503 for a store that is down,
-        with ``Retry-After`` and ``Cache-Control: no-store``. A page is the template ``redis_locks/<status>.html``, if there
-        is one, and is rendered when the view has returned.
+        A response with ``error.status`` (409, 429, or the lock's ``status=``) for a busy lock, 503 for a store that is
+        down, with ``Retry-After`` and ``Cache-Control: no-store``. A page is the template
+        ``redis_locks/<status>.html``, if there is one, and is rendered when the view has returned.
 
     Example::
 
@@ -94,7 +94,8 @@ def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse | None:
-    """The project's page, or None. Django renders it later; for an async view in a thread, where it may use the database."""
+    """The project's page, or None. Django renders it later; for an async view in a thread, where it may use the
+    database."""
     try:
         template = get_template(f"redis_locks/{status}.html")
     except TemplateDoesNotExist:

@@ -55,7 +55,8 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
 
 
 def _decorator_problems(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """Aliases and names of decorated callables that aren't in the settings, and names in the settings without a callable."""
+    """Aliases and names of decorated callables that aren't in the settings, and names in the settings without a
+    callable."""
     with suppress(Exception):  # importing views decorates them; Django's own check reports what fails
         _ = get_resolver().url_patterns
     uses = declared()

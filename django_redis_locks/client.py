@@ -33,8 +33,8 @@ OnBackendError: TypeAlias = Literal["closed", "open"]
 Options: TypeAlias = (
     "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool]"
 )
-"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if not
-given; and ``auto_release``."""
+"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if
+not given; and ``auto_release``."""
 
 _NO_OPTIONS: Options = (None, None, None, None, None, None, True)
 
@@ -101,19 +101,20 @@ class LockMaker:
 
         Args:
             key: the key to lock.
-            expire: the lease in seconds. Given here it is fixed, unless ``renew=True``: the lock is free after that time. By
-                default the settings' ``EXPIRE``, renewed while the holder runs.
+            expire: the lease in seconds. Given here it is fixed, unless ``renew=True``: the lock is free after that
+                time. By default the settings' ``EXPIRE``, renewed while the holder runs.
             wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
             renew: whether the lease is renewed while the lock is held.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
-            on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
-                that acquired it; ``"cancel"`` cancels that task.
+            on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
+                task that acquired it; ``"cancel"`` cancels that task.
             on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
-            hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or ROLLBACK, and
-                ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
+            hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or
+                ROLLBACK, and ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
             hold_using: the database of that transaction; by default ``"default"``.
-            auto_release: False keeps the lock until its lease ends, for work that may be done once in ``expire`` seconds. The
-                end of the lease is no loss. Use ``acquire()``, not a block; ``grant.release()`` releases it early.
+            auto_release: False keeps the lock until its lease ends, for work that may be done once in ``expire``
+                seconds. The end of the lease is no loss. Use ``acquire()``, not a block; ``grant.release()`` releases
+                it early.
 
         Returns:
             The lock. It is cheap; make one for each use.
@@ -121,7 +122,8 @@ class LockMaker:
         Raises:
             LockKeyError: not a str, or empty.
             ValueError: an argument is out of its range.
-            TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost`` or ``hold``.
+            TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost``
+                or ``hold``.
 
         Example::
 
@@ -151,8 +153,8 @@ class LockMaker:
         hold_using: str | None = None,
         **unknown: Never,
     ) -> Lock:
-        """Return a re-entrant lock: as ``lock``, but its owner may acquire it again, without a request. The last release frees
-        it. It excludes ``lock`` of the same key.
+        """Return a re-entrant lock: as ``lock``, but its owner may acquire it again, without a request. The last
+        release frees it. It excludes ``lock`` of the same key.
 
         Args, Raises: as for ``lock``, without ``auto_release``.
         """

@@ -1,7 +1,7 @@
 """Release of locks and jobs that ended processes of this machine left, before their leases end.
 
-This is optional: such a lock is free anyway once its lease has ended. It helps with long leases, and replaces scripts that
-delete all locks, also those of running processes.
+This is optional: such a lock is free anyway once its lease has ended. It helps with long leases, and replaces scripts
+that delete all locks, also those of running processes.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.Lo
     """Release the locks and jobs of processes of this machine that have ended. Their fences are compared: a lock that
     another process has acquired since isn't released.
 
-    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers share
-    a host name but not their processes.
+    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers
+    share a host name but not their processes.
 
     Args:
         using: the alias.
@@ -87,8 +87,8 @@ async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspec
     """Release the locks and jobs of processes of this machine that have ended. Their fences are compared: a lock that
     another process has acquired since isn't released.
 
-    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers share
-    a host name but not their processes.
+    A process is identified by host name and process id, which ``METADATA`` must store. Don't use this where containers
+    share a host name but not their processes.
 
     Args:
         using: the alias.

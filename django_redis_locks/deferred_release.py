@@ -36,8 +36,8 @@ _PATIENCE = 1.0
 
 
 def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
-    """The grant that an earlier call or block of this thread left for a transaction that is still open, or None. It may be
-    entered again."""
+    """The grant that an earlier call or block of this thread left for a transaction that is still open, or None. It may
+    be entered again."""
     left = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
     return left if isinstance(left, DeferredGrant) and left.hold.live else None
 
@@ -74,10 +74,11 @@ def _is_deferred(grant: Grant, connections: list[Any], response: Any) -> bool:
 
 
 class DeferredGrant(Grant):
-    """A grant that holds a lock after its call or block. It isn't the current grant, but its thread may enter the lock again.
+    """A grant that holds a lock after its call or block. It isn't the current grant, but its thread may enter the lock
+    again.
 
-    A renewed lease is still renewed; a fixed one must last until COMMIT. A dropped hook that a traceback keeps alive isn't
-    noticed at once: the lock is then freed at the end of the request, or by ``MAX_HOLD``."""
+    A renewed lease is still renewed; a fixed one must last until COMMIT. A dropped hook that a traceback keeps alive
+    isn't noticed at once: the lock is then freed at the end of the request, or by ``MAX_HOLD``."""
 
     __slots__ = ("_dropped", "_until")
 
@@ -142,7 +143,8 @@ class DeferredGrant(Grant):
         self._end(alias, self._free)
 
     def dropped(self, alias: str) -> None:
-        """The transaction was rolled back, or the response never closed. Called by a finalizer, at any moment in any thread."""
+        """The transaction was rolled back, or the response never closed. Called by a finalizer, at any moment in any
+        thread."""
         if not self.hold.foreign:
             self._dropped.add(alias)
             self._put(lambda: self._end(alias, self._abandon))
@@ -153,7 +155,8 @@ class DeferredGrant(Grant):
             self.dropped(alias)
 
     def settle(self) -> None:
-        """End the hold for all transactions that aren't open in this thread any more, whether or not a hook reported it."""
+        """End the hold for all transactions that aren't open in this thread any more, whether or not a hook reported
+        it."""
         still = {connection.alias for connection in open_transactions.open_now()} - self._dropped
         for alias in self._until.keys() - still - {_RESPONSE}:
             self.ended(alias)
@@ -190,7 +193,8 @@ class DeferredGrant(Grant):
 
 def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
     """Call the hook when the request is closed, too. The response that is sent, and closed, may be another one than the
-    view returned, for instance if that can't be rendered or middleware replaces it. The view's response keeps the hook alive."""
+    view returned, for instance if that can't be rendered or middleware replaces it. The view's response keeps the hook
+    alive."""
     before = vars(request).get("close")  # set for another lock
     request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # strong ones would make a cycle
 
@@ -239,8 +243,8 @@ request_finished.connect(release_leftovers, dispatch_uid="django_redis_locks")
 
 
 def report(grant: Grant, failure: LockError) -> None:
-    """Report a failed release of a call whose result is returned all the same. A store that is down is reported by an event,
-    and the release goes on in the background. A lost lock was reported when the loss was found."""
+    """Report a failed release of a call whose result is returned all the same. A store that is down is reported by an
+    event, and the release goes on in the background. A lost lock was reported when the loss was found."""
     if isinstance(failure, LockBackendError):
         events.emit(events.BackendFailed(grant.key, grant.name, grant.alias, "release", str(failure)))
     elif not isinstance(failure, LockLost):

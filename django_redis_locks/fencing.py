@@ -1,7 +1,7 @@
 """Fencing of database rows: each row stores the fence of its last writer, and refuses writes with a smaller one.
 
-A paused process may write after its lease has ended and another process has acquired the lock and written. The lock can't
-prevent that write; the comparison in the database does.
+A paused process may write after its lease has ended and another process has acquired the lock and written. The lock
+can't prevent that write; the comparison in the database does.
 
 This module defines a model, so it can be imported only once Django's apps are ready.
 """
@@ -37,7 +37,8 @@ MAX_ROWS = 10_000
 
 
 def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
-    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of them.
+    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of
+    them.
 
     Args:
         queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
@@ -67,7 +68,8 @@ def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any
 
 
 async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
-    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of them.
+    """``queryset.update(**values)`` under a lock: all rows are updated, or none if a later holder has written any of
+    them.
 
     Args:
         queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
@@ -92,13 +94,15 @@ class FencedModel(models.Model):
     fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
 
     _read: tuple[int | None, int] | None = None
-    """The fence that was read or written last (None if it was deferred) and the moment. None: neither read nor written."""
+    """The fence that was read or written last (None if it was deferred) and the moment. None: neither read nor
+    written."""
 
     class Meta:
         abstract = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Reset the moment, which has no meaning in another process: the copy counts as read before all writes of this one."""
+        """Reset the moment, which has no meaning in another process: the copy counts as read before all writes of this
+        one."""
         super().__setstate__(state)  # type: ignore[misc]
         if self._read is not None:
             self._read = self._read[0], 0
@@ -252,8 +256,8 @@ class FencedModel(models.Model):
 
 
 def _fence_of(grant: Grant) -> int:
-    """The fence of a grant. A grant that is known to be lost raises, even if the row would accept its fence: a later holder may
-    have read the row already."""
+    """The fence of a grant. A grant that is known to be lost raises, even if the row would accept its fence: a later
+    holder may have read the row already."""
     grant.ensure_held()
     return cast("int", grant.fence)
 
@@ -270,8 +274,8 @@ def _stored(row: models.QuerySet[Any]) -> int | None:
 
 
 def _refuse_joins(writable: models.QuerySet[Any], values: Iterable[str]) -> None:
-    """Raise if the update needs a second table. Django would select the rows first, or in a subquery, and a commit between
-    that and the write would go unnoticed.
+    """Raise if the update needs a second table. Django would select the rows first, or in a subquery, and a commit
+    between that and the write would go unnoticed.
 
     Raises:
         ValueError: it does.

@@ -1,7 +1,7 @@
 """``locks``: the aliases of ``REDIS_LOCKS``, one client per alias and process.
 
-Unlike Django's connection handlers it has one object for all threads and tasks: queues, renewal and connections belong to
-the process.
+Unlike Django's connection handlers it has one object for all threads and tasks: queues, renewal and connections belong
+to the process.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class LockHandler(LockMaker):
         self.reset()
 
     def configuration(self) -> Mapping[str, Any]:
-        """The aliases and their entries. Without ``REDIS_LOCKS``, the connection of the cache "default" if that is on Redis."""
+        """The aliases and their entries. Without ``REDIS_LOCKS``, the connection of the cache "default" if that is on
+        Redis."""
         try:
             table = getattr(settings, SETTING, None)
         except ImproperlyConfigured:  # Django's settings aren't configured

@@ -1,4 +1,5 @@
-"""The locks of an alias as values: lists, single locks, counts, forced release. The admin and the command use only this.
+"""The locks of an alias as values: lists, single locks, counts, forced release. The admin and the command use only
+this.
 
 A list comes from the index of the alias, which is a hint; each listed lock is then read. Searching, and sorting by most
 columns, needs all locks, and covers the ``MOST`` locks whose leases end first.
@@ -102,11 +103,11 @@ def held(
 
     Args:
         using: the alias.
-        match: a part of the key, or a pattern for all of it with ``*`` and ``?``, both without regard to case; or the digest
-            of a key in the log.
+        match: a part of the key, or a pattern for all of it with ``*`` and ``?``, both without regard to case; or the
+            digest of a key in the log.
         state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
-        order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with a
-            minus in front, descending.
+        order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with
+            a minus in front, descending.
         limit: the largest number of locks on the page, 1 to 1 000.
         cursor: where the page begins: 0, or ``next`` of the previous page.
 
@@ -205,7 +206,8 @@ STATES: dict[str, tuple[str, ...]] = {
     "queued": ("queued",),
     "all": ("queued", "held", "ended"),
 }
-"""The parts of the index to read for each choice. A lock moves in this order, so one that moves meanwhile isn't missed."""
+"""The parts of the index to read for each choice. A lock moves in this order, so one that moves meanwhile isn't
+missed."""
 
 COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,

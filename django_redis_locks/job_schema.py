@@ -1,7 +1,7 @@
 """What both packages know of a job's record: ``celery_locks`` writes it, ``inspection`` shows it.
 
-The key is ``job:<name of the task>:<digest of the arguments, or the user's key>``. The fields that are shown are ``id``, the id
-of the task; ``state``; and ``holder``, an array in the order of ``HOLDER_FIELDS``.
+The key is ``job:<name of the task>:<digest of the arguments, or the user's key>``. The fields that are shown are
+``id``, the id of the task; ``state``; and ``holder``, an array in the order of ``HOLDER_FIELDS``.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from .decorators import on_conflict
 
 
 class LockMiddleware(MiddlewareMixin):
-    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, or with the ``ON_CONFLICT`` handler of the
-    settings. For synchronous and asynchronous servers.
+    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, or with the ``ON_CONFLICT``
+    handler of the settings. For synchronous and asynchronous servers.
 
     Other errors of locks are mistakes or losses, and stay 500."""
 

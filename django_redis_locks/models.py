@@ -1,7 +1,7 @@
 """``HeldLock``: the model of held locks for Django's admin and permissions. It has no table and needs no migration.
 
-The admin makes its instances from values of ``inspection.py``. Its queryset is always empty, so that ``dumpdata`` and other
-code that iterates over all models finds nothing.
+The admin makes its instances from values of ``inspection.py``. Its queryset is always empty, so that ``dumpdata`` and
+other code that iterates over all models finds nothing.
 """
 
 from __future__ import annotations

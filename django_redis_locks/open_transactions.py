@@ -22,14 +22,14 @@ MAX_NAMES_WARNED = 1000
 
 
 def open_now() -> list[Any]:
-    """The connections of this thread that are inside ``atomic()``; opens none. The transaction that ``TestCase`` puts around
-    a test doesn't count: it is never committed, and the lock would stay busy until the test ends."""
+    """The connections of this thread that are inside ``atomic()``; opens none. The transaction that ``TestCase`` puts
+    around a test doesn't count: it is never committed, and the lock would stay busy until the test ends."""
     return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
 
 
 def around_call(name: str, *, new: bool) -> list[Any]:
-    """The connections whose transactions surround a call, at its end. Logs a warning if there are any: the transaction may
-    have read before the lock was acquired.
+    """The connections whose transactions surround a call, at its end. Logs a warning if there are any: the transaction
+    may have read before the lock was acquired.
 
     Args:
         name: the name of the lock.

@@ -1,7 +1,7 @@
 """Django signals. Each is sent with ``event``, a value of ``core.events``, after the event.
 
-An exception of a receiver is logged, and has no other effect. Receivers are called in the thread of the event, also in an
-event loop, and delay it. Events that the renewal of leases finds are sent by a thread of their own.
+An exception of a receiver is logged, and has no other effect. Receivers are called in the thread of the event, also in
+an event loop, and delay it. Events that the renewal of leases finds are sent by a thread of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ lock_lost = LockSignal()
 lock_force_released = LockSignal()
 """``event``: ``ForceReleased(key, name, alias, reason, actor)``."""
 lock_backend_failed = LockSignal()
-"""``event``: ``BackendFailed(key, name, alias, doing, problem)``. An error of the store that isn't raised to the caller."""
+"""``event``: ``BackendFailed(key, name, alias, doing, problem)``. An error of the store that isn't raised to the
+caller."""
 
 _signals: dict[type[events.Event], Signal] = {
     events.Acquired: lock_acquired,

@@ -1,7 +1,8 @@
 """Functions that Django calls when a transaction commits, and that notice when it is rolled back.
 
 Django calls back after COMMIT, but not after ROLLBACK: it drops the functions that were given to ``on_commit`` with the
-transaction, whichever way that ends. So a hook that is dropped without a call belongs to a transaction that was rolled back.
+transaction, whichever way that ends. So a hook that is dropped without a call belongs to a transaction that was rolled
+back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ NO_SAVEPOINTS: frozenset[str] = frozenset()
 
 
 class TransactionHook:
-    """Calls ``on_commit`` when it is called, at COMMIT. Whatever belongs to ``owner`` lives at least as long as the hook.
+    """Calls ``on_commit`` when it is called, at COMMIT. Whatever belongs to ``owner`` lives at least as long as the
+    hook.
 
     Args:
         owner: the object that ``is_added`` finds the hook by.
@@ -67,8 +69,8 @@ def add(connection: Any, hook: TransactionHook, savepoints: Container[str]) -> i
 
 
 def is_added(connection: Any, owner: object, index: int) -> bool:
-    """Whether the transaction of a connection still has the hook of an owner that was added at this index. A rollback to a
-    savepoint, which removes hooks, may have moved it to a smaller one."""
+    """Whether the transaction of a connection still has the hook of an owner that was added at this index. A rollback
+    to a savepoint, which removes hooks, may have moved it to a smaller one."""
     hooks = connection.run_on_commit
     last = min(index, len(hooks) - 1)
     return any(getattr(hooks[at][1], "owner", None) is owner for at in range(last, -1, -1))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class TransactionLock(Lock):
-    """A lock that stays held, if a transaction of the thread is open when it is released, until COMMIT or ROLLBACK. Until then
-    the same thread may enter it again."""
+    """A lock that stays held, if a transaction of the thread is open when it is released, until COMMIT or ROLLBACK.
+    Until then the same thread may enter it again."""
 
     __slots__ = ()
 

@@ -1,7 +1,8 @@
-"""Forced release in the admin, in two steps: a page that shows the chosen locks, and a POST that releases exactly those.
+"""Forced release in the admin, in two steps: a page that shows the chosen locks, and a POST that releases exactly
+those.
 
-The page contains the fence of each lock, the POST sends it back, and the store compares it: a lock that has another holder
-by then isn't released.
+The page contains the fence of each lock, the POST sends it back, and the store compares it: a lock that has another
+holder by then isn't released.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ class ForceReleaseMixin(Base):
 
 
 def list_filters(request: HttpRequest) -> str:
-    """The search, filters and page of the list that the request comes from. The action is a request of the list itself."""
+    """The search, filters and page of the list that the request comes from. The action is a request of the list
+    itself."""
     if request.resolver_match is not None and request.resolver_match.url_name == CHANGELIST:
         return request.GET.urlencode()
     return QueryDict(request.POST.get(FILTERS) or request.GET.get(FILTERS, "")).urlencode()

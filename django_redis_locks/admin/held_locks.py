@@ -1,6 +1,7 @@
 """``HeldLockAdmin``: the list of held locks and the page of one lock. Nothing can be added, changed or deleted.
 
-The list is Django's own; only its rows come from ``queryset.py``. So themes, and templates that override the admin's, work.
+The list is Django's own; only its rows come from ``queryset.py``. So themes, and templates that override the admin's,
+work.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ SORTED_BY = ("shown_key", "shown_holder", "shown_held_for", "shown_lease_left", 
 
 
 class LockChangeList(ChangeList):
-    """The list. Its title names the shown alias if there are several; the total is shown only if a search or filter is set."""
+    """The list. Its title names the shown alias if there are several; the total is shown only if a search or filter is
+    set."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

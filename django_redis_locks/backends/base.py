@@ -28,8 +28,8 @@ class MessageHandler(Protocol):
         """Handle a message about a lock.
 
         Args:
-            number: names the local queue. The store has removed its entry because the lock may be free. ``LOOK`` instead
-                asks every process to check its holds of this lock.
+            number: names the local queue. The store has removed its entry because the lock may be free. ``LOOK``
+                instead asks every process to check its holds of this lock.
             lock: the key of the lock.
         """
 
@@ -55,8 +55,8 @@ class Subscriber:
         return ""
 
     def open(self, channel: str, callback: Callable[[], object]) -> None:
-        """Start to subscribe to a channel, and return at once. ``callback`` is called when the subscription is confirmed or
-        has failed."""
+        """Start to subscribe to a channel, and return at once. ``callback`` is called when the subscription is
+        confirmed or has failed."""
         callback()
 
     def close(self) -> None:

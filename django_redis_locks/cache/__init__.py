@@ -1,4 +1,5 @@
-"""Stampede protection for Django caches: one load per key on all hosts, stale values during a load, reliable invalidation."""
+"""Stampede protection for Django caches: one load per key on all hosts, stale values during a load, reliable
+invalidation."""
 
 from __future__ import annotations
 

@@ -154,8 +154,8 @@ async def aget_or_load(
 
     Args:
         key: as for the cache's own ``aget``.
-        loader: an asynchronous callable, or a synchronous one, which runs in the thread of Django's synchronous code; without
-            arguments, or with one, a ``LoadContext``.
+        loader: an asynchronous callable, or a synchronous one, which runs in the thread of Django's synchronous code;
+            without arguments, or with one, a ``LoadContext``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``aget``.
         using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
@@ -194,8 +194,8 @@ def refresh(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running isn't
-    stored: it may be older than the change that this refresh is for.
+    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
+    isn't stored: it may be older than the change that this refresh is for.
 
     Args, Returns, Raises: as ``get_or_load``.
     """
@@ -231,8 +231,8 @@ async def arefresh(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running isn't
-    stored: it may be older than the change that this refresh is for.
+    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
+    isn't stored: it may be older than the change that this refresh is for.
 
     Args, Returns, Raises: as ``aget_or_load``.
     """
@@ -265,8 +265,8 @@ def get_or_load_many(
 
     Args:
         keys: in any order; each is read once.
-        loader: is given the list of keys to load, and returns a mapping. The value of a key that isn't in it is None, and
-            kept for ``none_ttl``.
+        loader: is given the list of keys to load, and returns a mapping. The value of a key that isn't in it is None,
+            and kept for ``none_ttl``.
         cache, version, using, info, **options: as for ``get_or_load``.
 
     Returns:

@@ -26,15 +26,16 @@ def invalidate(
     replica_lag: Duration = 0,
     immediate: bool = False,
 ) -> None:
-    """Delete values, and void the loads that are running: what they bring isn't stored. Inside a transaction this is done
-    after COMMIT: until then a load would only read what is about to change.
+    """Delete values, and void the loads that are running: what they bring isn't stored. Inside a transaction this is
+    done after COMMIT: until then a load would only read what is about to change.
 
     Args:
         *keys: as for the cache's own ``delete``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``delete``.
         using: as for ``get_or_load``.
-        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them loads.
+        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them
+            loads.
         replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
         immediate: do it now, even inside a transaction.
 
@@ -76,7 +77,8 @@ async def ainvalidate(
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``adelete``.
         using: as for ``aget_or_load``.
-        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them loads.
+        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them
+            loads.
         replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
         immediate: without effect; accepted so that the two functions take the same arguments.
 

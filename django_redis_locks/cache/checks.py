@@ -34,8 +34,9 @@ def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckM
 
 
 def _workers() -> Iterator[Problem]:
-    """Warn if workers may not know the task that refreshes cached functions. Nothing is imported for this check: a module that the
-    loaded project hasn't imported isn't imported in its workers either, unless Celery's settings name it."""
+    """Warn if workers may not know the task that refreshes cached functions. Nothing is imported for this check: a
+    module that the loaded project hasn't imported isn't imported in its workers either, unless Celery's settings name
+    it."""
     paths = refreshed_by_celery()
     if not paths or "celery_locks" in sys.modules:
         return

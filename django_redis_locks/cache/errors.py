@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def for_another_caller(error: BaseException, traceback: TracebackType | None) -> BaseException:
-    """Return a copy of an exception for another caller: one object raised by many callers would collect all their tracebacks."""
+    """Return a copy of an exception for another caller: one object raised by many callers would collect all their
+    tracebacks."""
     kind = type(error)
     try:
         if isinstance(kind.__init__, FunctionType):  # it may change its arguments
@@ -39,7 +40,8 @@ class LoadError(Exception):
 
 
 class LoadFailed(LoadError):
-    """The loader of another caller failed a moment ago, so this caller didn't load; or a loader called ``LoadContext.fail``."""
+    """The loader of another caller failed a moment ago, so this caller didn't load; or a loader called
+    ``LoadContext.fail``."""
 
 
 class LoadTimeout(LoadError):

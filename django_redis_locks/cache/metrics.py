@@ -27,9 +27,10 @@ NESTED: Final = "nested"
 load_finished = Signal()
 """A signal, sent with ``send_robust`` in the thread of the loader after it has run.
 
-Arguments: ``sender``, the class of the cache; ``cache``, its alias; ``key``, as the cache stores it; ``name`` of the load;
-``seconds`` that the loader took; ``outcome``: ``"stored"``, ``"unstored"``, ``"failed"``, or ``"fenced"`` if a write or an
-invalidation during the load prevented the store.
+Arguments: ``sender``, the class of the cache; ``cache``, its alias; ``key``, as the cache stores it; ``name`` of the
+    load;
+``seconds`` that the loader took; ``outcome``: ``"stored"``, ``"unstored"``, ``"failed"``, or ``"fenced"`` if a write or
+an invalidation during the load prevented the store.
 """
 
 _counts: Counter[tuple[str, str]] = Counter()
@@ -46,10 +47,11 @@ def count(alias: str, what: str) -> None:
 def counters() -> dict[tuple[str, str], int]:
     """Return the counters of this process, by (alias of the cache, name of the counter).
 
-    ``hits``, ``stale``: fresh and stale values served. ``loads``, ``failures``: loaders that returned or raised. ``waits``:
-    callers that waited for another caller's load. ``fenced``: values not stored because of a write or an invalidation during the
-    load. ``timeouts``: waits that ended before the load. ``unlocked``: loads beside another one, or without a store. ``down``:
-    requests that the store failed. ``nested``: loads inside other loads that couldn't wait.
+    ``hits``, ``stale``: fresh and stale values served. ``loads``, ``failures``: loaders that returned or raised.
+    ``waits``: callers that waited for another caller's load. ``fenced``: values not stored because of a write or an
+        invalidation during the
+    load. ``timeouts``: waits that ended before the load. ``unlocked``: loads beside another one, or without a store.
+    ``down``: requests that the store failed. ``nested``: loads inside other loads that couldn't wait.
     """
     with _mutex:
         return dict(_counts)

@@ -1,7 +1,8 @@
 """The two classes of Django's cache middleware for a whole site; one request renders a page.
 
 They take the places of Django's classes in ``MIDDLEWARE``. The settings are Django's ``CACHE_MIDDLEWARE_ALIAS``,
-``CACHE_MIDDLEWARE_SECONDS`` and ``CACHE_MIDDLEWARE_KEY_PREFIX``, and ``CACHE_MIDDLEWARE_STALE`` and ``CACHE_MIDDLEWARE_WAIT``.
+``CACHE_MIDDLEWARE_SECONDS`` and ``CACHE_MIDDLEWARE_KEY_PREFIX``, and ``CACHE_MIDDLEWARE_STALE`` and
+``CACHE_MIDDLEWARE_WAIT``.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class XFetch:
 
 
 class LoadOptions(TypedDict, total=False):
-    """The options of ``get_or_load``, ``refresh``, ``get_or_load_many``, their a-twins and ``@cached``. Times in seconds, or
-    ``timedelta``.
+    """The options of ``get_or_load``, ``refresh``, ``get_or_load_many``, their a-twins and ``@cached``. Times in
+    seconds, or ``timedelta``.
 
     Attributes:
         cache: alias of ``CACHES``, or the cache.
@@ -76,24 +76,27 @@ class LoadOptions(TypedDict, total=False):
         ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
         stale: how long after that it is served while one caller loads it again, or when the loader fails.
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.
-        refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a thread or
-            task of its process, ``"celery"`` in a worker, with ``@cached`` only; or a callable that takes the ``Job``.
+        refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a
+            thread or task of its process, ``"celery"`` in a worker, with ``@cached`` only; or a callable that takes the
+            ``Job``.
         wait: how long a caller without a value waits for another one's load; None, or -1: as long as that runs.
-        wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and the load
-            goes on in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others don't wait.
+        wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and
+            the load goes on in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others
+            don't wait.
         on_timeout: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
             ``"default"``: return that; ``"raise"`` a ``LoadTimeout``.
         default: the value when there is none.
-        max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without limit.
+        max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without
+            limit.
         start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
         jitter: values live shorter than ``ttl`` by a random share up to this one, so that they don't end all at once.
         stale_if_error: serve a stale value if the loader fails.
         error_ttl: how long a key isn't loaded again after its loader failed. Callers get the stale value; without one,
-            callers with this option raise ``LoadFailed``. 0: each caller loads. None, the default: 5 s while a stale value is
-            served, and 0 without one.
-        store_in_atomic: when a value that was loaded inside a transaction is stored and shared: ``"on_commit"``, under READ
-            COMMITTED only; ``"now"``; or ``"skip"``: never.
+            callers with this option raise ``LoadFailed``. 0: each caller loads. None, the default: 5 s while a stale
+            value is served, and 0 without one.
+        store_in_atomic: when a value that was loaded inside a transaction is stored and shared: ``"on_commit"``, under
+            READ COMMITTED only; ``"now"``; or ``"skip"``: never.
     """
 
     cache: str | BaseCache

@@ -178,8 +178,8 @@ def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
 
 
 def _needs_locks(alias: str, entry: Any) -> bool:
-    """Whether the leases of loads are on a server of ``REDIS_LOCKS``. Those of a Redis cache are beside its values, those of a
-    local-memory cache in this process."""
+    """Whether the leases of loads are on a server of ``REDIS_LOCKS``. Those of a Redis cache are beside its values,
+    those of a local-memory cache in this process."""
     try:
         backend = import_string(entry["BACKEND"])
     except (ImportError, KeyError, TypeError, AttributeError):

@@ -1,4 +1,5 @@
-"""The options of ``@redis_lock`` that a lock object doesn't have, and their validation, for call sites and ``LOCKS``."""
+"""The options of ``@redis_lock`` that a lock object doesn't have, and their validation, for call sites and
+``LOCKS``."""
 
 from __future__ import annotations
 

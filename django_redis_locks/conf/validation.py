@@ -31,8 +31,8 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
 
 
 def handler_problems(alias: str, entry: Any) -> Iterator[Problem]:
-    """Errors about handlers of one alias that can't be imported. Only the system checks import them: at the first use of an
-    alias, a handler's module may be about to be imported."""
+    """Errors about handlers of one alias that can't be imported. Only the system checks import them: at the first use
+    of an alias, a handler's module may be about to be imported."""
     if not isinstance(entry, Mapping):
         return
     places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]

@@ -36,7 +36,8 @@ class UsageError(Exception):
 
 @dataclass(slots=True)
 class Console:
-    """Output of a verb: ``out`` gets the result, ``err`` everything else. With ``json`` the result is a JSON document."""
+    """Output of a verb: ``out`` gets the result, ``err`` everything else. With ``json`` the result is a JSON
+    document."""
 
     out: Any
     err: Any
@@ -64,7 +65,8 @@ class Console:
         return sys.stdin.readline().strip().casefold() in {"y", "yes", _("yes").casefold()}
 
     def ask_each(self, aliases: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
-        """Call a function for each alias. The errors of aliases that are down are kept in ``down``; the others still count."""
+        """Call a function for each alias. The errors of aliases that are down are kept in ``down``; the others still
+        count."""
         found: dict[str, T] = {}
         self.down = {}
         for alias in aliases:

@@ -17,8 +17,8 @@ __all__ = ["Locked", "LocksUnavailable", "exception_handler"]
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
     """The framework's exception handler, extended by ``LockNotAcquired`` and ``LockBackendError``.
 
-    Set it as ``EXCEPTION_HANDLER`` in ``REST_FRAMEWORK``, or call it from the project's own. An ``ON_CONFLICT`` handler in the
-    settings takes precedence for ``LockNotAcquired``.
+    Set it as ``EXCEPTION_HANDLER`` in ``REST_FRAMEWORK``, or call it from the project's own. An ``ON_CONFLICT`` handler
+    in the settings takes precedence for ``LockNotAcquired``.
 
     Args:
         exc: the exception of a view.

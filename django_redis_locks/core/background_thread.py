@@ -79,8 +79,9 @@ def run_to_end(work: Callable[[], object]) -> None:
 
 
 def end_process_on_exit(error: BaseException) -> None:
-    """End the process if a signal handler raised ``SystemExit`` or ``KeyboardInterrupt`` in a background thread. That only
-    happens under gevent: its greenlets run in the main thread of the system, and ``threading`` ends the greenlet only."""
+    """End the process if a signal handler raised ``SystemExit`` or ``KeyboardInterrupt`` in a background thread. That
+    only happens under gevent: its greenlets run in the main thread of the system, and ``threading`` ends the greenlet
+    only."""
     if isinstance(error, SystemExit | KeyboardInterrupt) and threading.get_native_id() == os.getpid():
         _thread.start_new_thread(_raise, (error,))  # outside of `threading` gevent passes it on
 

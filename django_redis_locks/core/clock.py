@@ -1,8 +1,8 @@
 """The clock of the engine: all its times and sleeps use it.
 
-The machine's own clock counts through a suspended laptop or virtual machine, as the server's lease does (CLOCK_BOOTTIME,
-Linux), and no test's frozen time stops it: freezegun replaces ``time.monotonic``, on which a wait would then never end
-and a lease never run out.
+The machine's own clock counts through a suspended laptop or virtual machine, as the server's lease does
+(CLOCK_BOOTTIME, Linux), and no test's frozen time stops it: freezegun replaces ``time.monotonic``, on which a wait
+would then never end and a lease never run out.
 
 ``install`` replaces it, for example by ``testing.ManualClock``. Timeouts of sockets always use the machine's clock.
 """

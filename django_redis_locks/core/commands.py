@@ -1,7 +1,7 @@
 """Programs and the commands that they send to a store.
 
-A program is a generator that yields effects and receives their replies. A command is the effect of one atomic step in the
-store; the other effects are in ``effects``.
+A program is a generator that yields effects and receives their replies. A command is the effect of one atomic step in
+the store; the other effects are in ``effects``.
 """
 
 from __future__ import annotations

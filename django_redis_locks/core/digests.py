@@ -1,4 +1,5 @@
-"""Digests of keys. Log records contain the digest instead of a key, which may be personal data; operators see the same one."""
+"""Digests of keys. Log records contain the digest instead of a key, which may be personal data; operators see the same
+one."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _secret = b""
 
 
 def use_secret(secret: str | bytes) -> None:
-    """Set the secret of all digests. Without it a key that can be guessed, such as a phone number, could be found by trying.
-    It must be the same in all processes with digests that are compared."""
+    """Set the secret of all digests. Without it a key that can be guessed, such as a phone number, could be found by
+    trying. It must be the same in all processes with digests that are compared."""
     global _secret  # noqa: PLW0603 - one of the process
     _secret = blake2b(secret.encode() if isinstance(secret, str) else secret, digest_size=32).digest()
 

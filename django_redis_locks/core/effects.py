@@ -2,8 +2,8 @@
 
 A lock's logic is written as *programs*: generators that yield effects and receive their replies. They use no sockets,
 threads or event loops, and no clock but the engine's. So one program serves synchronous and asynchronous callers, and a
-test can step it with a list of replies. ``reply = yield from Effect(...)`` returns the typed reply; ``yield Effect(...)``
-does the same at less cost. A failure is thrown into the program at its ``yield``.
+test can step it with a list of replies. ``reply = yield from Effect(...)`` returns the typed reply; ``yield
+Effect(...)`` does the same at less cost. A failure is thrown into the program at its ``yield``.
 
 Only ``Command``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. All other effects are *local*: they never block, so a
 program may yield them while it handles an exception.
@@ -35,7 +35,8 @@ class Sleep(Effect[None]):
 
 @dataclass(slots=True)
 class ReportUnreachable(Effect[float]):
-    """Report a request that failed because the server can't be reached. Returns the seconds for which it may be retried.
+    """Report a request that failed because the server can't be reached. Returns the seconds for which it may be
+    retried.
 
     Attributes:
         sent: when the request was sent.
@@ -53,8 +54,9 @@ class Wait(Effect[Attempt | None]):
     """Sleep until the waiter may try to acquire. Returns its attempt, or None if there is none before ``until``.
 
     The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue tries: at once if no
-    waiter tried before it or a lock was handed over; later after a wake-up since the last attempt, after ``pause`` seconds
-    (None keeps the time that the last head chose), or at ``until``. ``position`` comes from the reply to the last attempt.
+    waiter tried before it or a lock was handed over; later after a wake-up since the last attempt, after ``pause``
+    seconds (None keeps the time that the last head chose), or at ``until``. ``position`` comes from the reply to the
+    last attempt.
     """
 
     local: ClassVar[bool] = False
@@ -72,8 +74,8 @@ class LeaveQueue(Effect[None]):
     Attributes:
         waiter: the waiter.
         pause: seconds until the next head tries, unless a wake-up comes earlier; None for no change.
-        position: from the reply to the last attempt; None without a reply. A wake-up or a lock that was handed over then
-            goes to the next head, or from an empty queue to the maintenance thread.
+        position: from the reply to the last attempt; None without a reply. A wake-up or a lock that was handed over
+            then goes to the next head, or from an empty queue to the maintenance thread.
     """
 
     waiter: Waiter
@@ -93,7 +95,8 @@ class Subscribe(Effect[bool]):
 
 @dataclass(slots=True)
 class HandOver(Effect[bool]):
-    """Hand a lock over to the next waiter in the caller's own queue, which ends the hold. Returns False without a waiter."""
+    """Hand a lock over to the next waiter in the caller's own queue, which ends the hold. Returns False without a
+    waiter."""
 
     handed: HandedOverLock
     home: object
@@ -143,8 +146,8 @@ Handlers: TypeAlias = Mapping[type[Effect[Any]], Callable[[Any], Any]]
 
 
 class Performer(Protocol):
-    """Carries effects out, with one handler for each type. Asynchronous programs use ``handlers`` for local effects, and
-    ``ahandlers``, which return awaitables, for the others."""
+    """Carries effects out, with one handler for each type. Asynchronous programs use ``handlers`` for local effects,
+    and ``ahandlers``, which return awaitables, for the others."""
 
     @property
     def handlers(self) -> Handlers: ...
@@ -157,11 +160,12 @@ class Performer(Protocol):
         """Return whether this process has a waiter for a lock."""
 
     def uncontended(self, waiter: Waiter, /) -> bool:
-        """Return whether this process has no waiter for the lock and had none lately: then a caller may send its request
-        without queueing."""
+        """Return whether this process has no waiter for the lock and had none lately: then a caller may send its
+        request without queueing."""
 
     def end_uncontended(self, waiter: Waiter, /) -> bool:
-        """End an uncontended attempt. Return False if others have queued since, so that the caller must leave the queue."""
+        """End an uncontended attempt. Return False if others have queued since, so that the caller must leave the
+        queue."""
 
     def may_block(self) -> object:
         """

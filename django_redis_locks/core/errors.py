@@ -117,8 +117,8 @@ class LockKeyError(LockError, ValueError):
     """Not a valid key, or a value that is no lock is stored under it.
 
     Attributes:
-        source: in what a field of a key template found nothing of use: the request, of ``{request.headers[X]}``. None if
-            that has no such attribute, as then the template is wrong, and of other mistakes.
+        source: in what a field of a key template found nothing of use: the request, of ``{request.headers[X]}``. None
+            if that has no such attribute, as then the template is wrong, and of other mistakes.
     """
 
     source: object = None
@@ -131,7 +131,8 @@ class LockBackendError(LockError):
         outcome_unknown: the request may have been carried out; only its answer is missing.
         transient: trying again may help (a restart, a failover).
         unreachable: there was no connection, or no answer. False: the store refuses.
-        on_reused_connection: it failed on a connection that had been opened earlier, so a new one is worth a try at once.
+        on_reused_connection: it failed on a connection that had been opened earlier, so a new one is worth a try at
+            once.
     """
 
     unreachable = False  # of an error that an older version has pickled

@@ -57,8 +57,8 @@ class Contended(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """The lock was released after ``held`` seconds. ``confirmed`` is False if a reply was lost, so that the lock may have
-    been freed by its lease or by force instead."""
+    """The lock was released after ``held`` seconds. ``confirmed`` is False if a reply was lost, so that the lock may
+    have been freed by its lease or by force instead."""
 
     text = "Lock %(lock_name)s released after %(lock_held).3f s"
     kind = "release"
@@ -83,8 +83,8 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Vanished(Event):
-    """Handed over at its release, and gone before the next waiter of this process took it over. It may have been lost before
-    its release. There is no signal of it."""
+    """Handed over at its release, and gone before the next waiter of this process took it over. It may have been lost
+    before its release. There is no signal of it."""
 
     level = logging.WARNING
     text = "Lock %(lock_name)s was gone when it was handed over after its release: it may have been lost before that"

@@ -1,7 +1,7 @@
 """Hooks for forked children, which have the memory of their parent, but none of its threads, connections and locks.
 
-Python runs hooks in the child. C code that forks by itself runs none, so ``pid()`` also compares the process id with the one
-that is known here, and is called before a token, thread or connection is created.
+Python runs hooks in the child. C code that forks by itself runs none, so ``pid()`` also compares the process id with
+the one that is known here, and is called before a token, thread or connection is created.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def pid() -> int:
 
 
 def _run_hooks() -> None:
-    """Run the hooks once. ``known`` changes last, so that no other thread of the child continues with the parent's state."""
+    """Run the hooks once. ``known`` changes last, so that no other thread of the child continues with the parent's
+    state."""
     global known  # noqa: PLW0603 - one process has one
     with _mutex:
         found = os.getpid()

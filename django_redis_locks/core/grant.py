@@ -41,7 +41,8 @@ class GrantedLock(Protocol):
 class Grant:
     """The proof that the caller holds a lock, and the handle to release it.
 
-    Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end; one block per grant.
+    Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end; one block per
+    grant.
 
     Example::
 
@@ -111,8 +112,8 @@ class Grant:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock was lost before its release, as far as this process knows, without a request. In a forked child
-        always True."""
+        """Whether the lock was lost before its release, as far as this process knows, without a request. In a forked
+        child always True."""
         hold = self.hold
         if hold.foreign:
             return True
@@ -188,7 +189,8 @@ class Grant:
         Raises:
             SynchronousOnlyOperation: called in a running event loop; the lock stays held. Use ``arelease()``.
             LockLost: the lock wasn't held any more.
-            LockBackendError: the store can't be reached. The release is repeated in the background until the lease ends.
+            LockBackendError: the store can't be reached. The release is repeated in the background until the lease
+                ends.
         """
         if running_loop() is not None and not self.released:
             self.lock.performer.may_block()
@@ -199,11 +201,13 @@ class Grant:
             raise
 
     async def arelease(self) -> None:
-        """Release the grant, in an event loop; the last of several re-entries frees the lock. A second call has no effect.
+        """Release the grant, in an event loop; the last of several re-entries frees the lock. A second call has no
+        effect.
 
         Raises:
             LockLost: the lock wasn't held any more.
-            LockBackendError: the store can't be reached. The release is repeated in the background until the lease ends.
+            LockBackendError: the store can't be reached. The release is repeated in the background until the lease
+                ends.
         """
         try:
             await self.lock.arelease_grant(self)
@@ -287,8 +291,8 @@ class Grant:
             raise
 
     def _at_exit(self, failure: LockError, error: BaseException | None) -> None:
-        """Handle a failed release at the end of a block. The block's own exception is never masked, and an unreachable store
-        is only logged: the block was protected, and the release is repeated in the background."""
+        """Handle a failed release at the end of a block. The block's own exception is never masked, and an unreachable
+        store is only logged: the block was protected, and the release is repeated in the background."""
         if isinstance(failure, LockBackendError):
             events.emit(events.BackendFailed(self.key, self.name, self.alias, "release", str(failure)))
         elif error is None:

@@ -1,7 +1,7 @@
 """Holds: one possession of a lock by this process.
 
-The state of ownership is kept here and never in the lock object, which threads and tasks share. Re-entries share the hold:
-they are counted here, in the process, so that the store's steps stay idempotent.
+The state of ownership is kept here and never in the lock object, which threads and tasks share. Re-entries share the
+hold: they are counted here, in the process, so that the store's steps stay idempotent.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class State(Enum):
 
 
 class Hold:
-    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change; it is reentrant,
-    because a signal handler may run in the thread that has it."""
+    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change; it is
+    reentrant, because a signal handler may run in the thread that has it."""
 
     forcible: ClassVar = True
     """Whether a forced release may end it, so that its process needs an inbox."""
@@ -120,15 +120,18 @@ class Hold:
         self.release_failed = False
         """An earlier release failed, and may be repeated."""
         self.release_sent_in_time = False
-        """That release was sent before the deadline, so it, or the maintenance thread, may have freed the lock since."""
+        """That release was sent before the deadline, so it, or the maintenance thread, may have freed the lock
+        since."""
         self.address = ""
         """The address of the queue that its release registers again in the store; "" if none."""
         self.hand_overs = 0
-        """How many times in a row the lock was handed over within this process while another process may have waited."""
+        """How many times in a row the lock was handed over within this process while another process may have
+        waited."""
         self.watched = False
         """The maintenance thread knows this hold."""
         self.reserved_fences = 0
-        """The number of fences after its own that are reserved for local waiters that adopt the lock without a request."""
+        """The number of fences after its own that are reserved for local waiters that adopt the lock without a
+        request."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], object] = no_grant
@@ -171,7 +174,8 @@ class Hold:
         )
 
     def inherit(self, hold: Hold, window: float) -> None:
-        """Inherit the lease and the reserved fences of another hold. The lease is ``window`` seconds longer in the store."""
+        """Inherit the lease and the reserved fences of another hold. The lease is ``window`` seconds longer in the
+        store."""
         self.confirmed_at = hold.confirmed_at
         self.deadline = min(self.deadline, hold.confirmed_at + validity(self.lease + 1000 * window))
         self.reserved_fences, self.hand_overs = hold.reserved_fences - 1, hold.hand_overs + 1
@@ -196,7 +200,8 @@ class Hold:
             return self.lost_why is None
 
     def add_grant(self, grant: int, like: int = 0) -> bool:
-        """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has ended."""
+        """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has
+        ended."""
         with self.mutex:
             if self.state is not State.HELD:
                 return False
@@ -225,8 +230,8 @@ class Hold:
     def release_grant(self, grant: int) -> bool:
         """Release a grant. Return True if it was the last one, so that the caller must free the lock now.
 
-        After a failed release it returns True again. A signal handler may raise between any two steps, so each of them is
-        repeatable.
+        After a failed release it returns True again. A signal handler may raise between any two steps, so each of them
+        is repeatable.
         """
         with self.mutex:
             self.open_grants.discard(grant)
@@ -243,7 +248,8 @@ class Hold:
             return True
 
     def detach(self, grant: int) -> None:
-        """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this process."""
+        """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this
+        process."""
         if self.held and self.over:
             self.mark_lost("expired")
         with self.mutex:

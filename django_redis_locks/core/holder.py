@@ -64,8 +64,8 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """Return the fields in an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because any
-    client of the store may have written them."""
+    """Return the fields in an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because
+    any client of the store may have written them."""
     about: dict[str, Any] = {}
     for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
         if field != "pid" and type(value) is str:
@@ -77,8 +77,9 @@ def fields_of(values: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
-    """Return the description that the store keeps of a holder: a JSON array in the order of FIELDS, with null for fields that
-    aren't wanted, or "" without any. It is an array because field names would need more memory than the values."""
+    """Return the description that the store keeps of a holder: a JSON array in the order of FIELDS, with null for
+    fields that aren't wanted, or "" without any. It is an array because field names would need more memory than the
+    values."""
     if not fields:
         return ""
     about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}

@@ -1,9 +1,10 @@
 """Key templates: ``"order:{order_id}"`` filled from the arguments of a call.
 
 The syntax is ``str.format``'s, with attributes and items (``{request.user.pk}``, ``{self.kwargs[pk]}``). A value is
-percent-encoded, so that ``a:b`` in it can't be taken for two parts. ``{x:hash}`` puts BLAKE2b in its place, ``{x:lower}``
-lower case. A value that names nothing (None, an empty text, an anonymous user, an unsaved row) is a ``LockKeyError``: one
-key for all of them would lock everybody out; ``{x!n}`` lets it through as an empty text. ``{{`` is a brace.
+percent-encoded, so that ``a:b`` in it can't be taken for two parts. ``{x:hash}`` puts BLAKE2b in its place,
+``{x:lower}`` lower case. A value that names nothing (None, an empty text, an anonymous user, an unsaved row) is a
+``LockKeyError``: one key for all of them would lock everybody out; ``{x!n}`` lets it through as an empty text. ``{{``
+    is a brace.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def compile_template(
     bound: Mapping[str, Any] | None = None,
     fill: Callable[[Field, Mapping[str, Any]], str] = Field.fill,
 ) -> KeyMaker:
-    """What makes a key out of a call's arguments. ``bound`` are names known beforehand, such as ``self``; ``fill`` makes a
-    part of the key out of a field and all names.
+    """What makes a key out of a call's arguments. ``bound`` are names known beforehand, such as ``self``; ``fill``
+    makes a part of the key out of a field and all names.
 
     Raises:
         TypeError: no template, or it names an argument that the function doesn't take.
@@ -151,8 +152,8 @@ def compile_template(
         while isinstance(function, partial):
             first, preset = function.args + first, {**function.keywords, **preset}
             function = function.func
-        # A wrapper that takes anything may hide a function that has names for it. Not so what `as_view` makes: it wraps a
-        # method, which takes one argument more.
+        # A wrapper that takes anything may hide a function that has names for it. Not so what `as_view` makes: it wraps
+        # a method, which takes one argument more.
         signature = inspect.signature(function, follow_wrapped=not hasattr(function, "view_class"))
     known = {**signature.parameters, **bound}
     catch_all = next((name for name, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD), None)

@@ -36,8 +36,8 @@ ALL = "all"
 """The end of the name of the channel that every inbox subscribes to, besides one of its own."""
 
 LOOK = "look"
-"""The first word of a message that asks the process that holds a lock to confirm the hold, and to publish its fence. Other
-messages begin with the number of a queue."""
+"""The first word of a message that asks the process that holds a lock to confirm the hold, and to publish its fence.
+Other messages begin with the number of a queue."""
 
 _hashed = re.compile(rf"{_TAIL}[0-9a-f]{{{2 * _DIGEST}}}").fullmatch
 _plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch

@@ -1,8 +1,8 @@
 """Owners of grants: the caller's thread or task.
 
 An owner is a thread or a task *and* a context. The context alone leaks: tasks and threads inherit a copy of it. The
-thread alone leaks too: several requests share an executor's thread. A caller that matches only one of the two doesn't own the
-grant; if it would wait for itself, the acquire raises.
+thread alone leaks too: several requests share an executor's thread. A caller that matches only one of the two doesn't
+own the grant; if it would wait for itself, the acquire raises.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ running_loop = events._get_running_loop
 
 
 class ForeignThread:
-    """A thread that ``threading`` didn't start, for example one of C code. Its dummy object in ``threading`` never looks dead
-    before Python 3.13, and is reused for the next thread with the same system id."""
+    """A thread that ``threading`` didn't start, for example one of C code. Its dummy object in ``threading`` never
+    looks dead before Python 3.13, and is reused for the next thread with the same system id."""
 
     __slots__ = ("__weakref__", "life", "name")
 
@@ -71,8 +71,8 @@ def name_of(owner: Owner) -> str:
 def is_alive(hold: Hold) -> bool:
     """Return whether the thread or task that acquired a hold still runs.
 
-    ``Thread.is_alive()`` isn't used: up to CPython 3.12 a signal handler that raises inside of it marks a running thread as
-    dead permanently."""
+    ``Thread.is_alive()`` isn't used: up to CPython 3.12 a signal handler that raises inside of it marks a running
+    thread as dead permanently."""
     owner = hold.owner()
     if owner is None:
         return False

@@ -1,5 +1,5 @@
-"""Detects gevent and eventlet that patched the standard library too late. Modules imported before keep the real threads and
-locks; to them all greenlets are one thread, and the first wait would block all of them permanently."""
+"""Detects gevent and eventlet that patched the standard library too late. Modules imported before keep the real threads
+and locks; to them all greenlets are one thread, and the first wait would block all of them permanently."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class QueueOutage:
-    """The error of the last request for one lock. It is shared by all waiters of a queue, so that waiters behind the head
-    fail with the same error instead of reporting a busy lock."""
+    """The error of the last request for one lock. It is shared by all waiters of a queue, so that waiters behind the
+    head fail with the same error instead of reporting a busy lock."""
 
     failure: str | None = None
 
@@ -32,8 +32,8 @@ class Waiter:
 
     Args:
         lock_id: the lock.
-        home: the event loop of the waiting task, or None for threads. Each home has a queue of its own, so that a blocked
-            loop holds up no other waiter.
+        home: the event loop of the waiting task, or None for threads. Each home has a queue of its own, so that a
+            blocked loop holds up no other waiter.
         channel: the prefix of the inbox channels that receive messages about the lock.
         lease: the requested lease in milliseconds; 0 if only the store can give it.
         request: the request object, which only the caller references. The waiter is removed when it is collected.

@@ -1,7 +1,7 @@
 """The registry of all grants in this process that aren't released.
 
-It references the grants of every owner for as long as the owner lives; afterwards only the user's own references remain.
-A hold is renewed while it is reachable, so a grant that can't be released any more ends with its lease.
+It references the grants of every owner for as long as the owner lives; afterwards only the user's own references
+remain. A hold is renewed while it is reachable, so a grant that can't be released any more ends with its lease.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ forget_block = contexts.remove
 
 
 def end_block(lock: object, block: int) -> Grant | None:
-    """End the innermost ``with`` block of a lock object and return the block's grant, or None if it began in another context.
-    Another object for the same key has blocks of its own, and so has each generator."""
+    """End the innermost ``with`` block of a lock object and return the block's grant, or None if it began in another
+    context. Another object for the same key has blocks of its own, and so has each generator."""
     for entry in contexts.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             contexts.remove(entry)
@@ -42,9 +42,9 @@ _tuple = tuple.__new__
 class Registry:
     """The grants of this process that aren't released, with strong references.
 
-    Its mutex is reentrant, as those of the queues and of the maintenance thread: the garbage collector may end an abandoned
-    generator while a method runs, and the generator's ``with`` block then releases a lock in the same thread. A signal
-    handler may do so too, or raise: a grant may then be in one table only, and is still removed from both.
+    Its mutex is reentrant, as those of the queues and of the maintenance thread: the garbage collector may end an
+    abandoned generator while a method runs, and the generator's ``with`` block then releases a lock in the same thread.
+    A signal handler may do so too, or raise: a grant may then be in one table only, and is still removed from both.
     """
 
     FEW = 64
@@ -65,16 +65,17 @@ class Registry:
         return list(self._grants.values())
 
     def after_fork_in_child(self) -> None:
-        """Keep the parent's grants, so that a ``with`` block of the parent ends in the child without an error; none of them is
-        live. The tables are rebuilt, because another thread may have been changing them when the process forked."""
+        """Keep the parent's grants, so that a ``with`` block of the parent ends in the child without an error; none of
+        them is live. The tables are rebuilt, because another thread may have been changing them when the process
+        forked."""
         self._mutex = threading.RLock()
         self._by_lock.clear()
         for grant in list(self._grants.values()):
             self._by_lock.setdefault(grant.hold.lock_id, []).append(grant)
 
     def keep(self, grant: Grant, block: int = 0) -> bool:
-        """Register a grant of the caller, also in the caller's context, until its ``block`` ends. Return whether the registry
-        is crowded, so that the grant is to be forgotten when its lease ends."""
+        """Register a grant of the caller, also in the caller's context, until its ``block`` ends. Return whether the
+        registry is crowded, so that the grant is to be forgotten when its lease ends."""
         lock_id = grant.hold.lock_id
         with self._mutex:
             self._grants[grant.id] = grant
@@ -100,8 +101,8 @@ class Registry:
         return len(self._grants) > self.FEW
 
     def forget_unused(self, hold: Hold) -> bool:
-        """Forget the grants of an ended hold that aren't referenced, neither by a block nor by a variable. Return False if
-        others are left."""
+        """Forget the grants of an ended hold that aren't referenced, neither by a block nor by a variable. Return False
+        if others are left."""
         lock_id, unused = hold.lock_id, True
         with self._mutex:
             for number in [grant.id for grant in self.at(lock_id) if grant.hold is hold]:
@@ -116,8 +117,8 @@ class Registry:
         return unused
 
     def forget_hold(self, hold: Hold) -> None:
-        """Forget the grants of a hold with a dead owner. The block of a generator may continue in another thread; its end, or
-        the collection of the generator, releases it."""
+        """Forget the grants of a hold with a dead owner. The block of a generator may continue in another thread; its
+        end, or the collection of the generator, releases it."""
         with self._mutex:
             for grant in self.of_hold(hold):
                 if grant._block <= 1:
@@ -128,8 +129,8 @@ class Registry:
         return [grant for grant in self.at(hold.lock_id) if grant.hold is hold]
 
     def newest(self, lock_id: LockId, *, deferred: bool = False) -> Grant | None:
-        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred`` also a grant with
-        which an open transaction keeps a lock that the caller has released."""
+        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred`` also a
+        grant with which an open transaction keeps a lock that the caller has released."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
@@ -156,7 +157,8 @@ class Registry:
         return None
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
-        """Return why waiting for a lock would be a self-deadlock of the caller, as a sentence, or None if it wouldn't."""
+        """Return why waiting for a lock would be a self-deadlock of the caller, as a sentence, or None if it
+        wouldn't."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if not grant.hold.live:
@@ -190,7 +192,8 @@ class Registry:
         return grants[::-1] if grants else []
 
     def _forget(self, grant: Grant) -> None:
-        """Remove a grant from both tables. A signal handler may raise between any two steps, so each of them is repeatable."""
+        """Remove a grant from both tables. A signal handler may raise between any two steps, so each of them is
+        repeatable."""
         lock_id = grant.hold.lock_id
         grants = self._by_lock.get(lock_id)
         if grants is not None:

@@ -15,6 +15,6 @@ def escape_unprintable(text: str) -> str:
 
 
 def distinct(text: str) -> str:
-    """Escape as ``escape_unprintable``, and make different texts look different: escape spaces at both ends or in a row too, and
-    double backslashes."""
+    """Escape as ``escape_unprintable``, and make different texts look different: escape spaces at both ends or in a row
+    too, and double backslashes."""
     return _unseen_space.sub(r"\\x20", escape_unprintable(text.replace("\\", "\\\\")))

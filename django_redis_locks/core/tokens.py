@@ -18,15 +18,15 @@ _Source: TypeAlias = "tuple[str, Callable[[], int]]"
 class Tokens:
     """Unique tokens that can't be guessed: a random prefix of the process, and a counter.
 
-    The prefix has 72 random bits, because processes of many hosts share a server. Tokens are short, because every lock in
-    Redis stores one."""
+    The prefix has 72 random bits, because processes of many hosts share a server. Tokens are short, because every lock
+    in Redis stores one."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> _Source:
-        """Choose a new prefix and restart the counter, in one assignment: threads that run this at the same time must neither
-        combine two sources nor keep the parent's."""
+        """Choose a new prefix and restart the counter, in one assignment: threads that run this at the same time must
+        neither combine two sources nor keep the parent's."""
         source = self._source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
         return source
 

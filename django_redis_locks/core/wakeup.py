@@ -35,7 +35,8 @@ class ThreadEvent:
 
 
 def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
-    """Have ``post`` run ``call`` in another thread, and wait for its end, at most ``seconds`` of the machine's clock."""
+    """Have ``post`` run ``call`` in another thread, and wait for its end, at most ``seconds`` of the machine's
+    clock."""
     done = threading.Lock()
     done.acquire()
 

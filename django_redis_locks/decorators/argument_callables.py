@@ -44,8 +44,8 @@ def evaluate(make: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: d
 
 
 async def aevaluate(make: ArgumentCallable, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a callable in a coroutine, and await its result if that is awaitable. If it used the lazy ``request.user``, that is
-    loaded and the callable called again."""
+    """Call a callable in a coroutine, and await its result if that is awaitable. If it used the lazy ``request.user``,
+    that is loaded and the callable called again."""
     try:
         answer = make(args, kwargs)
     except SynchronousOnlyOperation:

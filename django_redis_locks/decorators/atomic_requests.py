@@ -1,8 +1,8 @@
 """Transactions of ``ATOMIC_REQUESTS`` that ``@redis_lock`` begins instead of Django.
 
 Django opens these transactions around the view and all its decorators, so a lock acquired by a decorator would be free
-before COMMIT. A decorated view therefore opts out, and its innermost lock begins the same transactions once it is acquired.
-If the view of the URL isn't decorated, Django begins them as usual.
+before COMMIT. A decorated view therefore opts out, and its innermost lock begins the same transactions once it is
+acquired. If the view of the URL isn't decorated, Django begins them as usual.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BEGUN = "_redis_lock_begun"
 
 
 class NonAtomic(set[str]):
-    """``_non_atomic_requests`` of a decorated view. It contains every alias, as Django sees it. The set itself has those that
-    ``non_atomic_requests`` added, above or below ``@redis_lock``."""
+    """``_non_atomic_requests`` of a decorated view. It contains every alias, as Django sees it. The set itself has
+    those that ``non_atomic_requests`` added, above or below ``@redis_lock``."""
 
     def __contains__(self, alias: object) -> bool:
         return True

@@ -48,7 +48,8 @@ def refuse(target: Any) -> None:
 
 
 def label(target: Any) -> str:
-    """``module.qualname``, the default key and name of a lock. The result of ``as_view()`` has the name of its class."""
+    """``module.qualname``, the default key and name of a lock. The result of ``as_view()`` has the name of its
+    class."""
     found = function_of(target)
     found = getattr(found, "view_class", found)
     return f"{found.__module__}.{getattr(found, '__qualname__', type(found).__qualname__)}"

@@ -1,4 +1,5 @@
-"""The errors of a management command that can't get its lock: ``CommandError`` prints one line and sets the exit code."""
+"""The errors of a management command that can't get its lock: ``CommandError`` prints one line and sets the exit
+code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Exceptions that Django REST framework turns into responses. Imported only where it is installed; ``contrib.drf`` is the
-public name."""
+"""Exceptions that Django REST framework turns into responses. Imported only where it is installed; ``contrib.drf`` is
+the public name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``on_conflict``: what happens to a call that doesn't get its lock. It is answered, passed to a handler, raised or skipped."""
+"""``on_conflict``: what happens to a call that doesn't get its lock. It is answered, passed to a handler, raised or
+skipped."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -
     """Return the response of a view, or None for ``"skip"``.
 
     Raises:
-        LockNotAcquired, LockBackendError: the call is no view, or ``on_conflict`` is ``"raise"``. In Django REST framework or
-            a management command, a subclass that is answered or printed there.
+        LockNotAcquired, LockBackendError: the call is no view, or ``on_conflict`` is ``"raise"``. In Django REST
+            framework or a management command, a subclass that is answered or printed there.
     """
     handler = _handler_for(refused, failure)
     if handler is None:

@@ -1,8 +1,8 @@
 """``@redis_lock``: runs each call of a function under a lock, synchronous or asynchronous.
 
 Without ``wait=`` it makes one attempt. If the lock is busy, a view is answered with 409 and other functions raise
-``LockNotAcquired``; ``on_conflict=`` changes both. A lease that ended while the call ran is reported by a signal and an ERROR
-in the log, and the call's result is returned.
+``LockNotAcquired``; ``on_conflict=`` changes both. A lease that ended while the call ran is reported by a signal and an
+ERROR in the log, and the call's result is returned.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ def redis_lock(
     Options that are left out come from ``LOCKS[name]`` in the settings, or have the default described here.
 
     Args:
-        key: a template that is filled from the arguments, ``"order:{order_id}"``, which may also be the first positional
-            argument; or a callable that takes the arguments and returns the key, only as ``key=``. By default all calls of
-            the function share one lock.
-        expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings' ``EXPIRE``,
-            renewed while the call runs.
+        key: a template that is filled from the arguments, ``"order:{order_id}"``, which may also be the first
+            positional argument; or a callable that takes the arguments and returns the key, only as ``key=``. By
+            default all calls of the function share one lock.
+        expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings'
+            ``EXPIRE``, renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.
         renew: whether the lease is renewed while the call runs.
         reentrant: let the holder of the lock enter it again.
@@ -148,22 +148,23 @@ def redis_lock(
         name: the label in settings, messages and metrics; by default the template.
         using: the alias in ``REDIS_LOCKS``.
         on_lost, on_backend_error: as for ``locks.lock``.
-        hold: when the lock is released. ``"transaction"``, the default: at the end of the transaction that is open when the
-            call returns. ``"response"``: also not before the view's response is closed. ``"call"``: when the call returns.
+        hold: when the lock is released. ``"transaction"``, the default: at the end of the transaction that is open when
+            the call returns. ``"response"``: also not before the view's response is closed. ``"call"``: when the call
+            returns.
         on_conflict: the behaviour if the lock is busy. ``"answer"``, the default: a view answers, other functions raise
-            ``LockNotAcquired``. ``"raise"``: views raise it, too. ``"skip"``, not for views: the call isn't made and returns
-            None. Or a handler or its dotted path: ``handler(request, refused)`` returns the response of a view, and may be
-            asynchronous. Only views call it.
-        on_key_error: the status of the response to a request that lacks a value of the template, such as a header: 400 to
-            499, by default 400. ``"raise"``: ``LockKeyError`` is raised, as other functions do.
+            ``LockNotAcquired``. ``"raise"``: views raise it, too. ``"skip"``, not for views: the call isn't made and
+            returns None. Or a handler or its dotted path: ``handler(request, refused)`` returns the response of a view,
+            and may be asynchronous. Only views call it.
+        on_key_error: the status of the response to a request that lacks a value of the template, such as a header: 400
+            to 499, by default 400. ``"raise"``: ``LockKeyError`` is raised, as other functions do.
 
     Returns:
         The decorated function, or a decorator for it.
 
     Raises:
         TypeError: at decoration: the target can't be decorated, or the template names no argument.
-        ValueError: at decoration: a time or a status is out of range, ``hold``, ``on_conflict``, ``on_backend_error`` or
-            ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
+        ValueError: at decoration: a time or a status is out of range, ``hold``, ``on_conflict``, ``on_backend_error``
+            or ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
     """
     if unknown:
         refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))

@@ -19,8 +19,8 @@ _CLAIMED = "_redis_lock_view_body"
 
 
 def drf_request_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The request of Django REST framework that the call serves, or None: among the first two arguments, ``request=``, or that
-    of the method's view. With such a request, exceptions reach the framework's exception handler."""
+    """The request of Django REST framework that the call serves, or None: among the first two arguments, ``request=``,
+    or that of the method's view. With such a request, exceptions reach the framework's exception handler."""
     module = sys.modules.get("rest_framework.request")
     if module is not None:
         owner = callables.bound_to(target) or (args[0] if args else None)
@@ -61,8 +61,8 @@ def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: A
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
-    """Whether ``@api_view`` made this view from that function. If a later version of the framework makes it otherwise, the
-    framework still answers, but no handler of the project is called."""
+    """Whether ``@api_view`` made this view from that function. If a later version of the framework makes it otherwise,
+    the framework still answers, but no handler of the project is called."""
     made = getattr(function, "cls", None)
     return (
         made is not None
@@ -73,8 +73,8 @@ def _is_api_view_of(function: Any, body: Any) -> bool:
 
 
 def claim_request(request: HttpRequest, body: Any) -> None:
-    """Mark this function as the view of the request. Other functions that get the request are helpers then; the view itself
-    may be called repeatedly, by a decorator above it."""
+    """Mark this function as the view of the request. Other functions that get the request are helpers then; the view
+    itself may be called repeatedly, by a decorator above it."""
     setattr(request, _CLAIMED, body)
 
 

@@ -1,5 +1,6 @@
-"""The cleanup queue: commands that the maintenance thread sends in the background. They delete what unanswered requests may
-have left, unregister waiters and pass wake-ups on. Each is idempotent, and is repeated while the store can't be reached."""
+"""The cleanup queue: commands that the maintenance thread sends in the background. They delete what unanswered requests
+may have left, unregister waiters and pass wake-ups on. Each is idempotent, and is repeated while the store can't be
+reached."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class CleanupQueue:
 
     def sweep(self, effect: Cleanup) -> None:
         now = clock.now()
-        # Reported as freed without a wake-up: a late copy of the request may have unregistered this process's own waiters
+        # Reported as freed without a wake-up: a late copy of the request may have unregistered this process's own
+        # waiters
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
             self._schedule(now + after, delete, effect.lock_id, now + effect.lease)

@@ -1,5 +1,5 @@
-"""Confirms holds of this process that may have been released by force, or that were asked for their fence; and opens the inbox
-that receives such messages. Runs in the maintenance thread."""
+"""Confirms holds of this process that may have been released by force, or that were asked for their fence; and opens
+the inbox that receives such messages. Runs in the maintenance thread."""
 
 from __future__ import annotations
 

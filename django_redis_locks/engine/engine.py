@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ALWAYS_SENT: Final = frozenset({"load/block", "load/clear", "load/put", "load/unblock"})
-"""Commands of cache writers that are sent even while the server is known to be down: the cache's own server may be up."""
+"""Commands of cache writers that are sent even while the server is known to be down: the cache's own server may be
+up."""
 
 
 class Engine:

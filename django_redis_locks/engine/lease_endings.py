@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class LeaseEndings:
-    """The endings of leases that aren't renewed. ``wake_by`` wakes the maintenance thread at a time, if it would sleep longer."""
+    """The endings of leases that aren't renewed. ``wake_by`` wakes the maintenance thread at a time, if it would sleep
+    longer."""
 
     def __init__(self, schedule: RenewalSchedule, wake_by: Callable[[float], object]) -> None:
         self._schedule = schedule

@@ -1,9 +1,9 @@
 """The local wait queues of one store: one queue per lock and *home*.
 
-A home is all threads of the process, or one event loop. They don't share a queue, because a blocked loop at its head would
-hold up every thread behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue counts its
-wake-ups, and the head tries again whenever the count has changed since its last attempt, so a wake-up that arrives during
-an attempt is not lost.
+A home is all threads of the process, or one event loop. They don't share a queue, because a blocked loop at its head
+would hold up every thread behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue
+counts its wake-ups, and the head tries again whenever the count has changed since its last attempt, so a wake-up that
+arrives during an attempt is not lost.
 
 A wake-up, a position in the store's wait queue and a lock that is handed over belong to the queue, not to a waiter: the
 head uses them. What is left when the last waiter leaves goes to the maintenance thread.
@@ -63,8 +63,9 @@ class LocalQueues:
         return len(self._queues)
 
     def uncontended(self, waiter: Waiter) -> bool:
-        """Return True if this process has no waiter for the lock and had none within ``contention_memory``. The caller is then
-        registered as the head of the lock's queue, which the next caller creates; later callers queue behind it."""
+        """Return True if this process has no waiter for the lock and had none within ``contention_memory``. The caller
+        is then registered as the head of the lock's queue, which the next caller creates; later callers queue behind
+        it."""
         lock_id = waiter.lock_id
         if (
             lock_id in self._queues
@@ -127,7 +128,8 @@ class LocalQueues:
                 queue.notify_head()
 
     def leave(self, effect: LeaveQueue, engine: QueueEngine) -> None:
-        """Remove a waiter from its queue. A signal handler may raise between any two steps, so each of them is repeatable."""
+        """Remove a waiter from its queue. A signal handler may raise between any two steps, so each of them is
+        repeatable."""
         waiter = effect.waiter
         lock_id = waiter.lock_id
         with self._mutex:

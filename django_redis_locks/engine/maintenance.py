@@ -1,8 +1,8 @@
 """The maintenance thread: one daemon thread per backend, for all work that no caller waits for.
 
 It renews leases after a third of each, all that are due in one write; deletes what unanswered requests may have left;
-reports lost leases to their holders; and runs the timers of sleeping tasks. A lease is renewed while its hold is reachable:
-through the registry while the owner lives, afterwards only through the user's own references.
+reports lost leases to their holders; and runs the timers of sleeping tasks. A lease is renewed while its hold is
+reachable: through the registry while the owner lives, afterwards only through the user's own references.
 
 ``put`` is safe anywhere, in a finalizer or a signal handler too.
 """
@@ -128,14 +128,16 @@ class MaintenanceThread:
             self._thread.start()
 
     def send(self, command: Command[int], lock_id: LockId) -> None:
-        """Send a command in the background, and repeat it for ``max_poll_interval`` while the store can't be reached."""
+        """Send a command in the background, and repeat it for ``max_poll_interval`` while the store can't be
+        reached."""
         self._reset_if_forked()
         self.put(lambda: self._cleanups.send(command, lock_id))
         with contextlib.suppress(LockBackendError):
             self._thread.start()
 
     def confirm(self, lock_id: LockId) -> None:
-        """Check in the background that the store still has this process's holds of a lock: one may have been released by force."""
+        """Check in the background that the store still has this process's holds of a lock: one may have been released
+        by force."""
         self._reset_if_forked()
         if self._confirmations.request(lock_id):
             self._wakeup.set()
@@ -143,7 +145,8 @@ class MaintenanceThread:
                 self._thread.start()
 
     def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
-        """Call ``ring`` in the maintenance thread at a time of the engine's clock. Returns a function that cancels the call.
+        """Call ``ring`` in the maintenance thread at a time of the engine's clock. Returns a function that cancels the
+        call.
 
         Raises:
             LockBackendError: this process can't start a thread.

@@ -1,7 +1,7 @@
 """The thread that runs the user's code for the maintenance thread: log handlers, signal receivers, ``on_lost``.
 
-They may block, and many locks are often lost at once: a mail handler that takes seconds must not delay the renewal of other
-leases. So the calls wait in a queue, in order of time, except ``on_lost``, which comes first.
+They may block, and many locks are often lost at once: a mail handler that takes seconds must not delay the renewal of
+other leases. So the calls wait in a queue, in order of time, except ``on_lost``, which comes first.
 """
 
 from __future__ import annotations

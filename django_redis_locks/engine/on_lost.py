@@ -21,8 +21,8 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
 
     Args:
         hold: the lost hold.
-        post: queues the callback of a thread; the callback of a task is called in its event loop. A callback's ``at_once``
-            attribute, which must not block, is called immediately.
+        post: queues the callback of a thread; the callback of a task is called in its event loop. A callback's
+            ``at_once`` attribute, which must not block, is called immediately.
     """
     with hold.mutex:
         wanted, hold.on_lost = hold.on_lost, None

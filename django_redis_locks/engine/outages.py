@@ -1,8 +1,8 @@
 """Outages of servers, a circuit breaker: one caller notices that a server is down, and the others fail immediately.
 
 A server is *down* when requests to it have failed for the whole ``backend_wait`` of a caller, and none was answered in
-between. From then on callers fail without a request. A thread probes the server once a second; the first answer ends the
-outage.
+between. From then on callers fail without a request. A thread probes the server once a second; the first answer ends
+the outage.
 """
 
 from __future__ import annotations

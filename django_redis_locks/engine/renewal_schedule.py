@@ -2,8 +2,8 @@
 
 An acquire adds an entry to a plain dict, and its release removes it. When the first of the new entries is due, the
 maintenance thread sorts the remaining ones into slots: leases of one length that are due within one slot are renewed
-together at its beginning, in one write. So the cost of a lock doesn't grow with the number of holds, and short holds are
-never sorted.
+together at its beginning, in one write. So the cost of a lock doesn't grow with the number of holds, and short holds
+are never sorted.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _tuple, _ref = tuple.__new__, weakref.ref
 class RenewalSchedule:
     """The leases of one store, weakly held.
 
-    A signal handler or the garbage collector may acquire or release a lock in the middle of any method here. So the mutex
-    is reentrant, each change of a dict is atomic, and iteration uses copies.
+    A signal handler or the garbage collector may acquire or release a lock in the middle of any method here. So the
+    mutex is reentrant, each change of a dict is atomic, and iteration uses copies.
     """
 
     def __init__(self) -> None:

@@ -76,8 +76,8 @@ class WaitQueue(QueueOutage):
         """Let a waiter try to acquire.
 
         Returns:
-            An ``Attempt`` if the waiter is to send a request, or to adopt a lock; None if ``until`` is over; otherwise the
-            longest time to sleep in seconds, on the ``gate`` that the waiter then has.
+            An ``Attempt`` if the waiter is to send a request, or to adopt a lock; None if ``until`` is over; otherwise
+            the longest time to sleep in seconds, on the ``gate`` that the waiter then has.
         """
         if self.waiters[0] is not waiter:
             now = clock.now()
@@ -121,13 +121,15 @@ class WaitQueue(QueueOutage):
             self.handed = None
 
     def has_waiter(self) -> bool:
-        """Return whether a caller waits here. Removes heads without a caller first: exceptions kept those from leaving."""
+        """Return whether a caller waits here. Removes heads without a caller first: exceptions kept those from
+        leaving."""
         while self.waiters and self.waiters[0].caller() is None:
             self.reject_hand_over(self.waiters.pop(0))
         return bool(self.waiters)
 
     def reject_hand_over(self, waiter: Waiter) -> None:
-        """Note that the waiter's last attempt wasn't answered. The next head gets the lock that was handed over to it."""
+        """Note that the waiter's last attempt wasn't answered. The next head gets the lock that was handed over to
+        it."""
         handed, attempt = self.handed, waiter.attempt
         if handed is not None and attempt is not None and handed in (attempt.handed, attempt.adopted):
             handed.rejected(attempt)

@@ -156,9 +156,9 @@ class LoadLease:
     def storing(
         self, token: str, keep: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
-        """End the load and store its value for ``keep`` milliseconds (-1: for ever, 0: not at all); False if the claim was
-        gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value may be a
-        callable that writes it, given the milliseconds for which values settle.
+        """End the load and store its value for ``keep`` milliseconds (-1: for ever, 0: not at all); False if the claim
+        was gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value
+        may be a callable that writes it, given the milliseconds for which values settle.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
@@ -211,8 +211,8 @@ class LoadLease:
         return found
 
     def writing(self, keep: int, value: Value) -> Program[None]:
-        """Write a value, where values live here, for ``keep`` milliseconds (-1: for ever, 0: delete it). A running load isn't
-        stored."""
+        """Write a value, where values live here, for ``keep`` milliseconds (-1: for ever, 0: delete it). A running load
+        isn't stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
         yield from self._sending(
             Command("load/put", (lease, waiters, permit, where), (keep, value), parse_bool), NO_RETRY

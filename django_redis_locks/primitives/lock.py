@@ -91,8 +91,8 @@ class Lock(BaseLock):
 
 
 def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
-    """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]`` or
-    ``[-1, what lives there]``."""
+    """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]``
+    or ``[-1, what lives there]``."""
     if type(reply) is int and reply > SMALLEST_FENCE:
         return Granted(reply)
     outcome = parse_array(reply)[0]
@@ -126,8 +126,8 @@ def parse_renew(reply: Any) -> bool:
 
 
 def renewal_group(command: Command[Any]) -> object:
-    """Return what renewals must have in common to be merged: the lease, and the index or else the bucket of the keys. None for
-    any command but the renewal of one lock."""
+    """Return what renewals must have in common to be merged: the lease, and the index or else the bucket of the keys.
+    None for any command but the renewal of one lock."""
     if command.name != "lock/renew":
         return None
     lock, *index = command.keys

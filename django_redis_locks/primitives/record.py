@@ -1,7 +1,7 @@
 """A small value that processes change by compare-and-set, with a lease: a base for state machines across processes.
 
-Every write carries a nonce, by which a repeated request recognizes its own write; and a version that is never reused, since
-it is a fence.
+Every write carries a nonce, by which a repeated request recognizes its own write; and a version that is never reused,
+since it is a fence.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ KIND: Final = "record"
 class RecordRef:
     """The record under one key. Immutable; each method is one round trip and stands beside its ``a`` twin.
 
-    All raise ``LockBackendError`` if the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses for as long as the
-    terms ``wait``, and ``LockKeyError`` if something else lives under the key.
+    All raise ``LockBackendError`` if the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses for as long as
+    the terms ``wait``, and ``LockKeyError`` if something else lives under the key.
     """
 
     performer: Performer
@@ -92,11 +92,11 @@ class RecordRef:
             fields: what to write: names, and values that JSON knows.
             expire: seconds after which it is gone; by default the alias's ``EXPIRE``.
             renew: keep it while this thread or task lives and the returned record is reachable.
-            max_hold: of a record that is renewed: the seconds to renew it; -1 for ever; by default the alias's ``MAX_HOLD``.
-            on_lost: of a record that is renewed: called with the record when its lease is lost, in a thread for such calls,
-                or in the loop of the task that wrote it.
-            show_in_admin: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
-                It stays there, as its lease is prolonged, until another write or a drop.
+            max_hold: seconds for which it is renewed at most; -1 for ever; by default the alias's ``MAX_HOLD``.
+            on_lost: of a record that is renewed: called with the record when its lease is lost, in a thread for such
+                calls, or in the loop of the task that wrote it.
+            show_in_admin: show it among the held locks, where an operator can free it; ``"queued"``: among what waits
+                to begin. It stays there, as its lease is prolonged, until another write or a drop.
 
         Raises:
             TypeError: JSON can't express the fields.
@@ -124,8 +124,8 @@ class RecordRef:
         return await arun(self._putting(write), self.performer)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
-        """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier. One that was
-        renewed and was lost isn't prolonged: what is there then is the answer."""
+        """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier. One that
+        was renewed and was lost isn't prolonged: what is there then is the answer."""
         return run(self._touching(expected, lease_ms(expire), shorten), self.performer)
 
     async def atouch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -142,8 +142,7 @@ class RecordRef:
         return await arun(self._dropping(expected), self.performer)
 
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
-        """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
-        ever."""
+        """Return the record when its version isn't the expected one, or after ``timeout`` seconds; -1 waits for ever."""
         request = ChangeRequest(expected, wait_seconds(timeout, "timeout"), None)
         try:
             return run(self._waiting_for_change(request), self.performer)
@@ -344,7 +343,7 @@ class RecordRef:
         return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
 
     def _parse_get(self, reply: list[Any]) -> RecordReply:
-        """As ``_parse``, and at the end when this process lined up."""
+        """As ``_parse``; the last element is the position of this process among the waiters."""
         if reply[0] == -1:
             return self._parse(reply)
         return self._parse(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))

@@ -112,7 +112,8 @@ def do_cached(parser: Parser, token: Token) -> CachedNode:
             ...
         {% endcached %}
 
-    The arguments are the ttl in seconds, a name, the values on which the fragment depends, and options of ``get_or_load``.
+    The arguments are the ttl in seconds, a name, the values on which the fragment depends, and options of
+    ``get_or_load``.
     ``cache`` is an alias of ``CACHES``, by default ``template_fragments`` or ``default``; ``using`` is an alias of
     ``REDIS_LOCKS``, unlike that of ``{% cache %}``; ``early="xfetch"`` stands for ``XFetch()``. The key is that of
     ``make_template_fragment_key(name, vary_on)``.

@@ -31,12 +31,12 @@ _TURNS = 8
 
 
 class ManualClock:
-    """A clock that stands still until it is moved. Inside its block all locks of this process use it: for leases in memory,
-    renewal, waits, and the holder's view of its lease.
+    """A clock that stands still until it is moved. Inside its block all locks of this process use it: for leases in
+    memory, renewal, waits, and the holder's view of its lease.
 
-    For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; a server has a clock of its own. A wait
-    in the thread that entered the block moves the clock by itself, since no other thread is there to do it; waits of
-    other threads and of tasks sleep until it is moved.
+    For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; a server has a clock of its own. A
+    wait in the thread that entered the block moves the clock by itself, since no other thread is there to do it; waits
+    of other threads and of tasks sleep until it is moved.
 
     Example::
 
@@ -85,8 +85,8 @@ class ManualClock:
             self._settle()
 
     async def aadvance(self, seconds: float) -> None:
-        """As ``advance``, also for the tasks of the running loop: everything that is due happens in order, each at its time,
-        before this returns.
+        """As ``advance``, also for the tasks of the running loop: everything that is due happens in order, each at its
+        time, before this returns.
 
         Args:
             seconds: 0 or more.
@@ -168,8 +168,9 @@ class ManualClock:
                 self._until(lambda: not maintenance.busy(self._sleeps))  # noqa: B023 - called here
 
     def _settle_threads(self) -> None:
-        """Wait until all threads sleep on this clock, run code of the project, or have ended. A thread that is about to sleep
-        has read the clock already. Background threads of this package that read from a server or wait for work don't count."""
+        """Wait until all threads sleep on this clock, run code of the project, or have ended. A thread that is about to
+        sleep has read the clock already. Background threads of this package that read from a server or wait for work
+        don't count."""
         others = [thread for thread in threading.enumerate() if not thread.name.startswith("django-redis-locks")]
         threads = {thread.ident or 0 for thread in others} - {threading.get_ident()}
         self._until(lambda: all(self._sleeps(thread) or not _in_package(thread) for thread in threads))
@@ -213,8 +214,8 @@ def _in_package(thread: int) -> bool:
 
 
 def _frames() -> dict[int, FrameType]:
-    """The frame of each thread. Without the garbage collector: CPython 3.11 hangs if that frees a ``threading.local`` in this
-    call (python/cpython#106883)."""
+    """The frame of each thread. Without the garbage collector: CPython 3.11 hangs if that frees a ``threading.local``
+    in this call (python/cpython#106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:

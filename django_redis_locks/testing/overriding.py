@@ -32,9 +32,9 @@ _names = count(1)
 class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override_settings
     """Keeps the locks of all aliases in the memory of this process. None is held at first.
 
-    A context manager, and a decorator for functions, coroutines and ``TestCase`` classes, where it applies to each test. The
-    aliases and their other options are those of the settings; aliases on one server still share their locks. Locks that are
-    held at the end are forgotten.
+    A context manager, and a decorator for functions, coroutines and ``TestCase`` classes, where it applies to each
+    test. The aliases and their other options are those of the settings; aliases on one server still share their locks.
+    Locks that are held at the end are forgotten.
 
     Example::
 

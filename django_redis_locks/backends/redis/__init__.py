@@ -14,8 +14,8 @@ except (ImportError, AttributeError) as error:  # raised when the backend is use
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise an ImportError that names the installed redis-py version if the import of the backend failed: another version
-    may lack a name that is imported from it."""
+    """Raise an ImportError that names the installed redis-py version if the import of the backend failed: another
+    version may lack a name that is imported from it."""
     if name != "RedisBackend" or _failure is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .versions import incompatibility, unusable  # noqa: PLC0415

@@ -45,8 +45,8 @@ class LoopConnections:
         """The loop of the last request, which is often the only one, and its connection."""
 
     def execute(self, request: bytes) -> Awaitable[Any]:
-        """Send one request; its reply is the result of the awaitable, also if it is an error reply. Cancelling the awaiting
-        task doesn't withdraw the request.
+        """Send one request; its reply is the result of the awaitable, also if it is an error reply. Cancelling the
+        awaiting task doesn't withdraw the request.
 
         Raises:
             Failure: the connection failed.
@@ -226,8 +226,8 @@ class LoopConnection:
 
 
 def _limit_handshake(task: asyncio.Task[Any] | None, redispy_connection: redis.asyncio.Connection) -> None:
-    """Cancel a task that opens a connection after ``connect_time_limit`` seconds, also if the server keeps sending single
-    bytes or the loop's clock is frozen."""
+    """Cancel a task that opens a connection after ``connect_time_limit`` seconds, also if the server keeps sending
+    single bytes or the loop's clock is frozen."""
     limit = connect_time_limit(redispy_connection)
     if limit is None or task is None:
         return

@@ -16,10 +16,10 @@ from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
 from .scripts import by_sha, by_source
 from .server_errors import (
-    DEMOTED_CODES,
     ERROR_REPLIES,
     HINTS,
     NOT_EXECUTED_CODES,
+    RECONNECT_CODES,
     TRANSIENT_CODES,
     error_code,
     suggest_fix,
@@ -83,7 +83,8 @@ class RedisBackend(Backend):
 
     @property
     def node(self) -> str:
-        """The server and a digest of the connection settings: wrong settings of one alias are no outage of another one."""
+        """The server and a digest of the connection settings: wrong settings of one alias are no outage of another
+        one."""
         return self._node
 
     def call(self, command: Command[Any]) -> Any:
@@ -109,7 +110,8 @@ class RedisBackend(Backend):
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
-        """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command fails."""
+        """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command
+        fails."""
         try:
             requests = [by_sha(command) for command in commands]
             try:
@@ -175,7 +177,7 @@ class RedisBackend(Backend):
 
     def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
         code = error_code(error)
-        if code in DEMOTED_CODES and self._subscriber is not None:
+        if code in RECONNECT_CODES and self._subscriber is not None:
             self._subscriber.reconnect()
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
         return LockBackendError(

@@ -22,8 +22,8 @@ class LastTimeout:
     """The time of the last request to one server that timed out, shared by the connections of threads and loops.
 
     After a power cut, or behind a firewall that has dropped their state, connections are dead without a notice. Each of
-    them would cost its next request a timeout. After the first timeout all connections that were last used before it are
-    therefore closed.
+    them would cost its next request a timeout. After the first timeout all connections that were last used before it
+    are therefore closed.
 
     Attributes:
         at: the time on the package's clock; 0.0 if no request timed out.

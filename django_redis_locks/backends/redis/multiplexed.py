@@ -1,8 +1,8 @@
 """One connection that all tasks of an event loop share: pipelined requests, with replies matched in order.
 
 Each request has a slot (a future). A cancelled request keeps its slot, because a missing slot would assign every later
-reply to the wrong caller. The requests of one loop iteration are sent in one write. A single slow reply is no failure; the
-connection is closed, and all its requests fail, when no reply at all arrives for ``socket_timeout`` seconds.
+reply to the wrong caller. The requests of one loop iteration are sent in one write. A single slow reply is no failure;
+the connection is closed, and all its requests fail, when no reply at all arrives for ``socket_timeout`` seconds.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             raise
 
     def _reject(self, slot: asyncio.Future[Any], error: ServerError) -> None:
-        """Fail a request with a demotion error. A new connection may lead to another server, so the next request opens one;
-        this request is retried on it if the connection had replied before."""
+        """Fail a request with a demotion error. A new connection may lead to another server, so the next request opens
+        one; this request is retried on it if the connection had replied before."""
         on_reused_connection, self.replace_at = self._has_replied, 0.0
         if not slot.done():
             slot.set_exception(Failure(error, sent=True, on_reused_connection=on_reused_connection))
@@ -226,7 +226,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             pass  # the loop is closed: no caller waits
 
     def _check_timeout(self) -> None:
-        """Runs when the timer fires: set it again if a reply has arrived since. A request itself records only a time."""
+        """Runs when the timer fires: set it again if a reply has arrived since. A request itself records only a
+        time."""
         assert self._timeout is not None  # noqa: S101
         if self.cause is not None:
             return

@@ -90,8 +90,8 @@ def connection_makers(
 
 
 def _verify_host(kwargs: dict[str, Any]) -> None:
-    """Require that the certificate names the host. Before version 6 redis-py accepts a certificate of the same authority
-    for any host by default."""
+    """Require that the certificate names the host. Before version 6 redis-py accepts a certificate of the same
+    authority for any host by default."""
     unverified = kwargs.get("ssl_cert_reqs", "required") in {None, "none", ssl.CERT_NONE}
     kwargs.setdefault("ssl_check_hostname", not unverified)
 
@@ -108,8 +108,8 @@ def validate_seconds(value: object, option: str) -> float:
 
 
 def _without_maintenance_notices(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the options for a server's maintenance notices: only redis-py's command layer, which isn't used, handles
-    them."""
+    """Leave out the options for a server's maintenance notices: only redis-py's command layer, which isn't used,
+    handles them."""
     return {name: value for name, value in kwargs.items() if "maint_notifications" not in name}
 
 
@@ -188,7 +188,8 @@ def _with_deadline(connection_class: Any) -> Any:
 
 
 class _DeadlineSocket:
-    """A socket during a handshake: its calls raise TimeoutError after ``deadline``, and ProtocolError after too many bytes."""
+    """A socket during a handshake: its calls raise TimeoutError after ``deadline``, and ProtocolError after too many
+    bytes."""
 
     def __init__(self, sock: Any, deadline: float) -> None:
         self.sock = sock

@@ -64,7 +64,8 @@ class _IncompleteError(Exception):
 
 
 def pack(*values: str | int | bytes) -> bytes:
-    """Return a request as bytes. hiredis's packer isn't used: it crashes the process when a signal handler raises inside it."""
+    """Return a request as bytes. hiredis's packer isn't used: it crashes the process when a signal handler raises
+    inside it."""
     return b"*%d\r\n" % len(values) + b"".join(map(pack_value, values))
 
 
@@ -209,7 +210,8 @@ def _check_type_byte(line: bytes) -> None:
 
 
 def _value(lines: list[bytes], at: int, last: int, depth: int) -> tuple[Any, int]:
-    """Return the value that begins at ``lines[at]``, and the index of the line after it. ``lines[last]`` is incomplete."""
+    """Return the value that begins at ``lines[at]``, and the index of the line after it. ``lines[last]`` is
+    incomplete."""
     if at >= last:
         if lines[last]:
             _check_type_byte(lines[last])
@@ -288,8 +290,8 @@ def _aggregate(lines: list[bytes], at: int, last: int, depth: int, type_byte: by
 
 
 def _members(lines: list[bytes], at: int, last: int, length: int, depth: int) -> tuple[list[Any], int]:
-    """Return ``length`` values and the index of the line after them. Integers and short strings, which most replies consist
-    of, are parsed inline."""
+    """Return ``length`` values and the index of the line after them. Integers and short strings, which most replies
+    consist of, are parsed inline."""
     if length > last - at + 64:  # each has a line at least: don't parse all of them again with every chunk
         raise _IncompleteError(3 * (length - last + at))
     members: list[Any] = [None] * length

@@ -1,5 +1,5 @@
-"""Loads the Lua scripts and packs the requests that call them. Each command has a file of its name under ``lua/``. A line
-``-- uses wake`` includes the function of ``lua/shared/wake.lua``. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
+"""Loads the Lua scripts and packs the requests that call them. Each command has a file of its name under ``lua/``. A
+line ``-- uses wake`` includes the function of ``lua/shared/wake.lua``. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
 are constants, in milliseconds if they are times."""
 
 from __future__ import annotations

@@ -18,11 +18,12 @@ ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationErr
 connection error."""
 
 TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
-"""Errors that end by themselves: a failover, a restart, a slow script of another client, no memory until keys expire."""
+"""Errors that end by themselves: a failover, a restart, a slow script of another client, no memory until keys
+expire."""
 
-DEMOTED_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
-"""The server has changed since the connection was opened: it is no longer the master, or restarted. A new connection to the
-same address may lead to the master."""
+RECONNECT_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
+"""The server has changed since the connection was opened: it is no longer the master, or restarted. A new connection to
+the same address may lead to the master."""
 
 NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Errors raised before a script changes anything. Others, such as a missing right, may stop a script half-way."""
@@ -67,7 +68,8 @@ def suggest_fix(problem: str, location: str) -> str:
 
 
 def error_code(error: Exception) -> str:
-    """Return the code of a server's error, such as OOM. redis-py turns some codes into classes and removes them from the text."""
+    """Return the code of a server's error, such as OOM. redis-py turns some codes into classes and removes them from
+    the text."""
     text = str(error)
     code = _CODE_OF_CLASS.get(type(error).__name__)
     if isinstance(error, ServerError) and error.code not in {"ERR", ""}:
@@ -83,7 +85,7 @@ def error_code(error: Exception) -> str:
 
 def is_demotion(error: ServerError) -> bool:
     """Return whether a new connection may lead to another server, which doesn't return this error."""
-    return error_code(error) in DEMOTED_CODES
+    return error_code(error) in RECONNECT_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"

@@ -1,7 +1,7 @@
 """Reads the version, configuration and state of a server, and the rights of the user.
 
-Rights are checked by executing each command on a missing key, which changes nothing. This needs no right to read the ACL,
-and works on servers without one.
+Rights are checked by executing each command on a missing key, which changes nothing. This needs no right to read the
+ACL, and works on servers without one.
 """
 
 from __future__ import annotations

@@ -23,14 +23,16 @@ def set_abortive_close(sock: Any) -> None:
 
 RECV_SLICE = 0.02
 """Seconds that one ``recv`` blocks; it is repeated until the timeout of the request. After a signal
-Python repeats the call with the kernel's full timeout, so a repeated signal could otherwise delay the timeout for ever."""
+Python repeats the call with the kernel's full timeout, so a repeated signal could otherwise delay the timeout for
+ever."""
 
 
 def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
     """Let the kernel enforce a socket's timeout (SO_RCVTIMEO, SO_SNDTIMEO) instead of Python.
 
-    With a timeout of its own Python polls the socket before each ``send`` and ``recv``, a tenth of the time of a request.
-    Only plain sockets are changed: gevent's wait in its own event loop, and TLS in Python needs Python's timeout.
+    With a timeout of its own Python polls the socket before each ``send`` and ``recv``, a tenth of the time of a
+    request. Only plain sockets are changed: gevent's wait in its own event loop, and TLS in Python needs Python's
+    timeout.
 
     Args:
         timeout: seconds; None is unlimited.

@@ -1,9 +1,9 @@
-"""The subscriber of this process: one connection that receives the wake-ups of its waiters, and forced releases of locks
-that it holds.
+"""The subscriber of this process: one connection that receives the wake-ups of its waiters, and forced releases of
+locks that it holds.
 
-A script that finds a lock busy registers the name of the waiter's channel, and a script that frees a lock publishes to the
-channel that was registered first. A channel therefore has a name only while its subscription is confirmed. After a lost
-connection every waiter tries once, since messages published in between are lost.
+A script that finds a lock busy registers the name of the waiter's channel, and a script that frees a lock publishes to
+the channel that was registered first. A channel therefore has a name only while its subscription is confirmed. After a
+lost connection every waiter tries once, since messages published in between are lost.
 
 The thread ends when the process has neither waited for nor held a lock for a while, and starts with the next waiter.
 """

@@ -1,11 +1,11 @@
 """A pool of connections to one server, for threads. Each connection serves one request at a time.
 
-Idle connections form a stack (last in, first out) without a mutex: each step is one atomic operation of a list, so other
-threads, signal handlers and the garbage collector may run between two steps.
+Idle connections form a stack (last in, first out) without a mutex: each step is one atomic operation of a list, so
+other threads, signal handlers and the garbage collector may run between two steps.
 
-Any exception between the first byte sent and the last byte read, such as a lost connection or a KeyboardInterrupt, closes
-the connection, because an unread reply would answer the next request. The socket is closed with SO_LINGER 0, so that
-unsent bytes are discarded.
+Any exception between the first byte sent and the last byte read, such as a lost connection or a KeyboardInterrupt,
+closes the connection, because an unread reply would answer the next request. The socket is closed with SO_LINGER 0, so
+that unsent bytes are discarded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class DemotedError(Exception):
-    """The connected server is no longer the master, or restarted. After a failover behind one address a new connection may
-    lead to another server."""
+    """The connected server is no longer the master, or restarted. After a failover behind one address a new connection
+    may lead to another server."""
 
     def __init__(self, error: ServerError) -> None:
         super().__init__(str(error))
@@ -285,7 +285,8 @@ class ConnectionPool:
 
 
 def _send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
-    """Send the remaining bytes, with one deadline for all of them: a server that reads slowly would delay them for ever."""
+    """Send the remaining bytes, with one deadline for all of them: a server that reads slowly would delay them for
+    ever."""
     deadline = connection.deadline_after(started)
     if deadline is None:
         connection.sock.sendall(data)

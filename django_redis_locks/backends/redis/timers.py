@@ -1,4 +1,5 @@
-"""Timers on the package's clock. An event loop's own timers stop under freezegun, and a silent server would never time out.
+"""Timers on the package's clock. An event loop's own timers stop under freezegun, and a silent server would never time
+out.
 
 One thread serves the whole process; it starts with the first timer. There is one timer per connection in use and
 ``socket_timeout``, not one per request.

@@ -68,16 +68,16 @@ def server_in(identity: str) -> str:
 
 
 def access_digest(location: str, options: Mapping[str, Any]) -> str:
-    """Return a digest of everything that decides whether a server can be reached, which excludes the database. It reveals no
-    secret."""
+    """Return a digest of everything that decides whether a server can be reached, which excludes the database. It
+    reveals no secret."""
     parts = urlsplit(location)
     how = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
     return blake2b(repr(how).encode(), digest_size=8).hexdigest()
 
 
 def mask_password(location: str) -> str:
-    """Return the location without its password, for messages. Any text before the last ``@`` may hold the password, since
-    the location may be malformed."""
+    """Return the location without its password, for messages. Any text before the last ``@`` may hold the password,
+    since the location may be malformed."""
     scheme, mark, rest = location.partition("://")
     if not mark:
         scheme, rest = "", location

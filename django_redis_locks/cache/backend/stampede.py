@@ -1,5 +1,5 @@
-"""``StampedeCache``: a backend for ``CACHES`` that wraps another alias. One caller loads what ``get_or_set`` misses, and
-a write through it voids the running loads of its keys.
+"""``StampedeCache``: a backend for ``CACHES`` that wraps another alias. One caller loads what ``get_or_set`` misses,
+and a write through it voids the running loads of its keys.
 
     CACHES = {
         "raw": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://…"},
@@ -32,9 +32,9 @@ from .sync_in_loop import allowed_in_loop
 class StampedeCache(BaseCache):
     """A cache backend with one load per key, which wraps the cache of another alias.
 
-    Values, keys, prefix, version and their checks are those of the wrapped cache, so each of the two reads what the other one
-    wrote. A read costs nothing on top. Attributes that aren't defined here are those of the wrapped cache; calls of its methods
-    void all running loads, unless the method is known to read only.
+    Values, keys, prefix, version and their checks are those of the wrapped cache, so each of the two reads what the
+    other one wrote. A read costs nothing on top. Attributes that aren't defined here are those of the wrapped cache;
+    calls of its methods void all running loads, unless the method is known to read only.
 
     As with all of Django's caches, each thread or task has its own object, and its own wrapped one.
     """
@@ -116,10 +116,11 @@ class StampedeCache(BaseCache):
     # Loads
 
     def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
-        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it returns.
+        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it
+        returns.
 
-        In a thread that runs an event loop this is Django's own ``get_or_set``: a wait would block a load of the same loop.
-        Await ``aget_or_set`` there.
+        In a thread that runs an event loop this is Django's own ``get_or_set``: a wait would block a load of the same
+        loop. Await ``aget_or_set`` there.
 
         Args:
             key: as for ``get``.
@@ -138,8 +139,8 @@ class StampedeCache(BaseCache):
         )
 
     async def aget_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
-        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it returns.
-        Arguments are those of ``get_or_set``; ``default`` may be asynchronous."""
+        """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it
+        returns. Arguments are those of ``get_or_set``; ``default`` may be asynchronous."""
         loader = _loader(default, asynchronous=True)
         return await aget_or_load(
             key, loader, cache=self._location, version=version, using=self._using, **self._load_options(timeout)

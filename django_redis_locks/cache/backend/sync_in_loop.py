@@ -1,7 +1,7 @@
 """Synchronous calls of a wrapped cache in a thread that runs an event loop.
 
-Django's caches allow such calls, and block the loop. Locks refuse them. So the guard of a write is entered and left in a thread
-of its own while the calling thread waits; code that doesn't use the a-twins yet keeps working.
+Django's caches allow such calls, and block the loop. Locks refuse them. So the guard of a write is entered and left in
+a thread of its own while the calling thread waits; code that doesn't use the a-twins yet keeps working.
 """
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ def cached(
         @cached("user:{user.pk}", ttl=300, stale=3600)
         def profile(user): ...
 
-    ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" are two
-    keys here, and None and an empty text are values. Without one the key is made of the function's module and name and of
-    all its arguments; such a method belongs to a class, or to a saved row.
+    ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" are
+    two keys here, and None and an empty text are values. Without one the key is made of the function's module and name
+    and of all its arguments; such a method belongs to a class, or to a saved row.
 
     The options are those of ``get_or_load``. The decorated function has ``key``, ``invalidate``, ``refresh``,
     ``get_many``, ``uncached``, each given the arguments of a call, and ``a`` twins of those that talk to the cache.

@@ -47,8 +47,8 @@ class Cached(Generic[P, R_co]):
     def invalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has the
-        name of an option here by position.
+        """Delete the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has
+        the name of an option here by position.
 
         Args:
             *args: positional arguments of a call.
@@ -69,8 +69,8 @@ class Cached(Generic[P, R_co]):
     async def ainvalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Pass an argument of the function that has the
-        name of an option here by position.
+        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Pass an argument of the function that
+        has the name of an option here by position.
 
         Args:
             *args: positional arguments of a call.
@@ -105,8 +105,8 @@ class Cached(Generic[P, R_co]):
         """Return the values of many calls, in their order, with one read of the cache.
 
         Args:
-            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by ``many``, or by one
-                call of the function each.
+            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by ``many``, or by
+                one call of the function each.
         """
         return self._function_cache.get_many(self._first, list(calls))
 
@@ -222,8 +222,8 @@ def take_over(path: str, token: str, args: Sequence[Any] = (), kwargs: Mapping[s
     """Carry out a ``Job`` of another process: load the value that the cached function has for these arguments.
 
     Returns:
-        Whether it was loaded. False if the claim is no longer in force: its lease has ended, the value was invalidated or
-        written, or another process has carried the job out.
+        Whether it was loaded. False if the claim is no longer in force: its lease has ended, the value was invalidated
+        or written, or another process has carried the job out.
 
     Raises:
         LookupError: no cached function is there.

@@ -1,9 +1,10 @@
 """The keys of ``@cached``: templates of ``@redis_lock``, filled so that different arguments never share a key.
 
-If a lock takes 1 for "1", a caller waits. If a cache does, a caller gets another caller's value. So a value is written with
-its type wherever it could be taken for a value of another type: 1 is ``1``, "1" is ``'1``, True is ``~True``, "True" is
-``True``. Separators of the template are escaped in values. None and an empty text are values like others; an anonymous user,
-or a model instance that isn't saved, identifies nothing and is refused.
+If a lock takes 1 for "1", a caller waits. If a cache does, a caller gets another caller's value. So a value is written
+with its type wherever it could be taken for a value of another type: 1 is ``1``, "1" is ``'1``, True is ``~True``,
+"True" is
+``True``. Separators of the template are escaped in values. None and an empty text are values like others; an anonymous
+user, or a model instance that isn't saved, identifies nothing and is refused.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def key_maker(
     Without a template the key is ``label`` and all arguments.
 
     Raises:
-        TypeError: no template, or it names an argument that the function doesn't take, or two of its values have nothing
-            between them.
+        TypeError: no template, or it names an argument that the function doesn't take, or two of its values have
+            nothing between them.
     """
     if template is None:
         make = _key_of_all_arguments(function, label)

@@ -1,7 +1,7 @@
 """Batch loads: one read for all keys, and one call of the loader for those that no other caller is loading.
 
-No claim waits while others are held, so callers with different orders of keys can't deadlock. Values that another caller is
-loading are read again after this caller's own load.
+No claim waits while others are held, so callers with different orders of keys can't deadlock. Values that another
+caller is loading are read again after this caller's own load.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def get_values(
     loader: Callable[..., Any],
     options: CheckedOptions,
 ) -> Program[dict[str, LoadResult[Any]]]:
-    """Return the values of all keys, in their order. The loader takes the list of keys to load, and returns a mapping."""
+    """Return the values of all keys, in their order. The loader takes the list of keys to load, and returns a
+    mapping."""
     requests = {key: LoadRequest(coordinator, key, version, _loader_of_one(loader, key), options) for key in keys}
     if not requests:
         return {}
@@ -242,7 +243,8 @@ def _resolve_claims(
 
 
 def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
-    """Read again under the claims: return the entries that still have to be loaded, and finish those that were stored since."""
+    """Read again under the claims: return the entries that still have to be loaded, and finish those that were stored
+    since."""
     if not owned:
         return owned
     as_of = clock.now()

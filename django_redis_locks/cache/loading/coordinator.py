@@ -1,9 +1,9 @@
-"""Coordination of the loads of one cache: where their leases are, how keys are made and values serialized, and what this
-process knows of its loads.
+"""Coordination of the loads of one cache: where their leases are, how keys are made and values serialized, and what
+this process knows of its loads.
 
-*Same server*: the values of a Redis cache and their leases are on one server, so one script reads both. *Separate server*:
-the leases of any other cache are on the server of an alias of ``REDIS_LOCKS``; those of a local-memory cache are in this
-process, too.
+*Same server*: the values of a Redis cache and their leases are on one server, so one script reads both. *Separate
+server*: the leases of any other cache are on the server of an alias of ``REDIS_LOCKS``; those of a local-memory cache
+are in this process, too.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class CacheCoordinator:
         single_flight: the running loads of this process.
         reads: the running reads of values in this process.
         retries: invalidations that failed, to be repeated.
-        retry_limits: for how long to retry a store of leases that can't be reached. One that refuses isn't retried: values
-            are loaded without it, and a full one may refuse for hours.
+        retry_limits: for how long to retry a store of leases that can't be reached. One that refuses isn't retried:
+            values are loaded without it, and a full one may refuse for hours.
         values: serializes values.
     """
 
@@ -82,7 +82,8 @@ class CacheCoordinator:
         self.reads = SingleFlight()
         self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.same_server)
         self.backoff_until: dict[str, float] = {}
-        """Until when a key is not refreshed: its stale value is being loaded by another process, or its loader failed."""
+        """Until when a key is not refreshed: its stale value is being loaded by another process, or its loader
+        failed."""
         self.retry_limits = RetryLimits(backend_wait, 0.0)
         self._spelling = spelling
         self._cache = caches.create_connection(alias)
@@ -139,8 +140,8 @@ class CacheCoordinator:
         return self._down_until > 0.0 and clock.now() < self._down_until
 
     def failed(self, failure: LockBackendError) -> None:
-        """Record a failure of the store. If it can't be reached, it isn't asked for a moment; a refusal, which may concern one
-        key only, has no such effect."""
+        """Record a failure of the store. If it can't be reached, it isn't asked for a moment; a refusal, which may
+        concern one key only, has no such effect."""
         now = clock.now()
         metrics.count(self.alias, metrics.DOWN)
         if now >= self._silent_until:
@@ -174,7 +175,8 @@ class CacheCoordinator:
 
 
 def lease_of(key: str) -> str:
-    """Return the key of the lease of a value, in the same slot of a Cluster. The hash tag of the value's key is used, if any."""
+    """Return the key of the lease of a value, in the same slot of a Cluster. The hash tag of the value's key is used,
+    if any."""
     begin = key.find("{")
     tagged = begin >= 0 and key.find("}", begin) > begin + 1
     return f"{key}{{}}:k:load" if tagged else f"{{{key}}}:k:load"

@@ -1,5 +1,5 @@
-"""Effects of loads besides those of locks, and what performs them: reading and writing a cache, running a loader, waiting for
-a load of this process."""
+"""Effects of loads besides those of locks, and what performs them: reading and writing a cache, running a loader,
+waiting for a load of this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Fetch(Effect[Any]):
-    """Read a value from the cache; ``MISSING`` if there is none. ``stored``: the key as the cache stores it, here and below."""
+    """Read a value from the cache; ``MISSING`` if there is none. ``stored``: the key as the cache stores it, here and
+    below."""
 
     local: ClassVar[bool] = False
 
@@ -118,8 +119,8 @@ class LeadInBackground(Effect[None]):
 class Follow(Effect["LoadOutcome | None"]):
     """Wait for a load of this process; the result is its outcome, or None if it takes longer than ``until``.
 
-    ``or_claimed``: a thread stops waiting when the load is claimed. ``leads``: the caller leads the load, and waits even if
-    its followers have stopped waiting."""
+    ``or_claimed``: a thread stops waiting when the load is claimed. ``leads``: the caller leads the load, and waits
+    even if its followers have stopped waiting."""
 
     local: ClassVar[bool] = False
 
@@ -131,8 +132,8 @@ class Follow(Effect["LoadOutcome | None"]):
 
 
 class _CacheAccess:
-    """Reads and writes the cache of an alias, each value under the key that it had for its caller: a key function may read the
-    tenant from its thread, which has another tenant at COMMIT, and none in the background."""
+    """Reads and writes the cache of an alias, each value under the key that it had for its caller: a key function may
+    read the tenant from its thread, which has another tenant at COMMIT, and none in the background."""
 
     def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self._alias = alias
@@ -198,8 +199,8 @@ class _CacheAccess:
 
 
 class LoadPerformer:
-    """Performs the effects of loads: those of the engine, and those of the cache of an alias. ``make_key`` makes the keys
-    under which that cache stores values."""
+    """Performs the effects of loads: those of the engine, and those of the cache of an alias. ``make_key`` makes the
+    keys under which that cache stores values."""
 
     def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self.engine = engine

@@ -1,8 +1,8 @@
 """The get_or_load algorithm.
 
-A hit costs one read. On a miss, the callers of a process share one load (singleflight): its leader claims the load in the
-store, or waits there until the load of another process has ended. A write or an invalidation during a load makes its claim
-void: the loaded value is not stored, only the leader gets it, and its followers start again.
+A hit costs one read. On a miss, the callers of a process share one load (singleflight): its leader claims the load in
+the store, or waits there until the load of another process has ended. A write or an invalidation during a load makes
+its claim void: the loaded value is not stored, only the leader gets it, and its followers start again.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
 
 
 def _longest_wait(request: LoadRequest) -> Program[float]:
-    """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the load or
-    transaction in which this caller runs."""
+    """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the
+    load or transaction in which this caller runs."""
     if (yield from transactions.connections_around()):
         return request.coordinator.performer.tuning.transaction_wait
     return request.lease / 1000 if loaders.active_loads.get() else inf
@@ -137,7 +137,8 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
 
 
 def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load the value now, even if another load is running: its value may be older than the change that this caller knows of."""
+    """Load the value now, even if another load is running: its value may be older than the change that this caller
+    knows of."""
     coordinator = request.coordinator
     coordinator.forget(request.key)
     inflight, leads = coordinator.single_flight.join(request.key)

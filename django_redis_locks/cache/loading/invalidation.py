@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[WriteBlock]:
-    """Guard a write of these keys, given as the cache stores them: running loads are void, and none begins before the block ends.
-    If the store is down, the write goes ahead."""
+    """Guard a write of these keys, given as the cache stores them: running loads are void, and none begins before the
+    block ends. If the store is down, the write goes ahead."""
     claims = WriteBlock(coordinator, keys)
     run(claims.begin(), coordinator.performer)
     try:
@@ -100,7 +100,8 @@ class WriteBlock:
         self._since = clock.now()
 
     def wrote(self) -> None:
-        """Record that all values were replaced, whatever they were before: earlier failed invalidations need no repeat."""
+        """Record that all values were replaced, whatever they were before: earlier failed invalidations need no
+        repeat."""
         for key in self._keys if self._begun else ():
             self._coordinator.retries.replaced(key, self._since)
 
@@ -179,8 +180,9 @@ def invalidate_all(
         settle: milliseconds of replica lag, for which values that are loaded again are kept at most.
 
     Returns:
-        The failure of the store or the cache, after which old values or running loads may remain; None if all succeeded. Failed
-        and interrupted invalidations are repeated in the background. Of several failures, the first that isn't the store's is
+        The failure of the store or the cache, after which old values or running loads may remain; None if all
+        succeeded. Failed and interrupted invalidations are repeated in the background. Of several failures, the first
+        that isn't the store's is
         returned: it may be a time limit of the caller.
     """
     seconds = coordinator.performer.tuning.invalidation_timeout

@@ -1,7 +1,7 @@
 """Failed invalidations, each repeated in the background until it succeeds once.
 
-A repeat deletes the value that the cache has by then, even one written by a plain ``set`` of the cache. That costs one more
-load, as does a repeat of an invalidation that succeeded but whose reply was lost.
+A repeat deletes the value that the cache has by then, even one written by a plain ``set`` of the cache. That costs one
+more load, as does a repeat of an invalidation that succeeded but whose reply was lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from .effects import LoadPerformer
 
 FAILURES_IN_A_ROW: Final = 10
-"""The number of consecutive failures that ends a round. Fewer may concern single keys; each may take as long as a timeout."""
+"""The number of consecutive failures that ends a round. Fewer may concern single keys; each may take as long as a
+timeout."""
 
 LOG_INTERVAL: Final = 10.0
 """Seconds between two summaries in the log."""
@@ -67,8 +68,8 @@ class Retry:
 class Retries:
     """The failed invalidations of one cache in this process.
 
-    They are repeated in rounds, at most one of which is planned or running: a timer of the maintenance thread starts a thread for
-    each. The pauses between rounds double; a new failure resets them.
+    They are repeated in rounds, at most one of which is planned or running: a timer of the maintenance thread starts a
+    thread for each. The pauses between rounds double; a new failure resets them.
     """
 
     def __init__(
@@ -133,8 +134,8 @@ class Retries:
             return True
 
     def replaced(self, key: str, since: float) -> None:
-        """Remove the entry of a key whose value was written or loaded since a time, with earlier loads made void: an invalidation
-        that failed before needs no repeat."""
+        """Remove the entry of a key whose value was written or loaded since a time, with earlier loads made void: an
+        invalidation that failed before needs no repeat."""
         retry = self.pending.get(key)
         if retry is not None and retry.settle_until < since:
             self.done(retry)

@@ -42,8 +42,8 @@ class LoadContext:
     Attributes:
         key: the key of the value in the cache, as the caller passed it.
         stale_value: the value to be replaced, or ``MISSING``.
-        ttl: set it to keep this value for another time than the option says, in seconds or as a ``timedelta``; None: forever.
-            Raises ``ValueError`` for anything else.
+        ttl: set it to keep this value for another time than the option says, in seconds or as a ``timedelta``; None:
+            forever. Raises ``ValueError`` for anything else.
     """
 
     def __init__(self, key: str, stale_value: Any) -> None:
@@ -75,7 +75,8 @@ class LoadContext:
 
 
 def may_run_sync_code_of(loop: object) -> bool:
-    """Whether synchronous code of tasks of this loop may have to run in this thread: it can't while the thread waits."""
+    """Whether synchronous code of tasks of this loop may have to run in this thread: it can't while the thread
+    waits."""
     return (
         loop is not None
         and running_loop() is None

@@ -1,4 +1,5 @@
-"""Stale-while-revalidate and early refresh: one caller loads the value again, the others are served the one in the cache."""
+"""Stale-while-revalidate and early refresh: one caller loads the value again, the others are served the one in the
+cache."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ BUSY_BACKOFF: Final = 0.1
 
 
 def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult[Any]) -> Program[LoadResult[Any]]:
-    """Start a refresh unless one is running. Returns ``result``, or the new value if the caller loads or waits for it."""
+    """Start a refresh unless one is running. Returns ``result``, or the new value if the caller loads or waits for
+    it."""
     coordinator, options = request.coordinator, request.options
     single_flight = coordinator.single_flight
     if coordinator.backs_off(request.key) or request.nested_in(request.lock_id) is not None:

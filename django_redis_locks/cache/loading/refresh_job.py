@@ -38,7 +38,8 @@ class Job:
     """A claimed load that is carried out later, by ``run()``. It carries neither language nor time zone.
 
     Attributes:
-        path: import path of the loader, or of the function with ``@cached``: ``"package.module:name"``; "" if it has none.
+        path: import path of the loader, or of the function with ``@cached``: ``"package.module:name"``; "" if it has
+            none.
         args: positional arguments of that function.
         kwargs: keyword arguments of that function.
         token: token of the claim; a secret.

@@ -94,7 +94,8 @@ class LoadRequest:
         return ttl is None or ttl > 0
 
     def decode(self, remaining_ms: int, data: Any) -> CachedValue:
-        """Deserialize what the store returned. A value that can't be read, because its class is gone, counts as absent."""
+        """Deserialize what the store returned. A value that can't be read, because its class is gone, counts as
+        absent."""
         if data is None:
             return NOT_FOUND
         try:

@@ -78,8 +78,8 @@ def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
 
 
 def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """Act on the note of a load that has just ended without storing a value. Callers that waited for a value that isn't stored
-    load at once; a failure is raised only for callers with ``error_ttl``."""
+    """Act on the note of a load that has just ended without storing a value. Callers that waited for a value that isn't
+    stored load at once; a failure is raised only for callers with ``error_ttl``."""
     if claim.reason == REASON_NOT_STORED and claim.waited:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.reason != REASON_NOT_STORED and request.options.error_ttl:

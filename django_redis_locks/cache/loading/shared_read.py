@@ -1,8 +1,9 @@
 """Coalesced reads: of many callers that read one value at the same time, one asks the store.
 
-A caller that arrives during a read waits for it. If that read finds no value, the caller uses the result: its claim reads
-again. Otherwise the read began before the caller arrived, and the value may have changed since; so all callers that waited
-share one more read. Tasks share reads with tasks of their own event loop only, since another loop may be blocked.
+A caller that arrives during a read waits for it. If that read finds no value, the caller uses the result: its claim
+reads again. Otherwise the read began before the caller arrived, and the value may have changed since; so all callers
+that waited share one more read. Tasks share reads with tasks of their own event loop only, since another loop may be
+blocked.
 """
 
 from __future__ import annotations

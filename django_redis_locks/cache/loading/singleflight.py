@@ -31,7 +31,8 @@ class LoadOutcome:
         error: the exception that the loader raised, or None.
         source: where the value is from, for followers.
         leader_only: it is for the leader only: a newer value was written during the load, or it isn't committed yet.
-        as_of: the time on the monotonic clock at which it was current. Callers that begin later may know of a newer value.
+        as_of: the time on the monotonic clock at which it was current. Callers that begin later may know of a newer
+            value.
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class SingleFlight:
             self._inflight.pop(key, None)
 
     def abandon(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
-        """Let followers wait until ``at`` at most: the lease of the load is over, or its loader has run for too long."""
+        """Let followers wait until ``at`` at most: the lease of the load is over, or its loader has run for too
+        long."""
         with self._mutex:
             inflight.abandoned_at = min(inflight.abandoned_at, at)
             if clock.now() >= inflight.abandoned_at and self._inflight.get(key) is inflight:

@@ -45,7 +45,8 @@ def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why:
 
 
 class LoadCompletion:
-    """Ends one load. Without a claim nothing is stored: writes and invalidations during the load would be overwritten."""
+    """Ends one load. Without a claim nothing is stored: writes and invalidations during the load would be
+    overwritten."""
 
     def __init__(
         self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation
@@ -61,7 +62,8 @@ class LoadCompletion:
         """End a load whose loader raised. Other callers get the error, too, for ``seconds``.
 
         Returns:
-            Whether the error concerns other callers. False if the claim is void, or if the load ran inside a transaction.
+            Whether the error concerns other callers. False if the claim is void, or if the load ran inside a
+            transaction.
         """
         private = bool((yield from transactions.connections_of(self._request)))
         if self._claim is None:
@@ -114,7 +116,8 @@ class LoadCompletion:
     def _awaiting_commit(
         self, connections: list[Any], value: Any, data: Any, fresh_for: float | None
     ) -> Program[tuple[LoadOutcome, str]]:
-        """Defer the store to COMMIT. Until then only these transactions see the value, and no other caller waits for it."""
+        """Defer the store to COMMIT. Until then only these transactions see the value, and no other caller waits for
+        it."""
         request, claim = self._request, self._claim
         store = None
         if (
@@ -188,8 +191,8 @@ class LoadCompletion:
         return "stored" if store else "fenced"
 
     def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[str]:
-        """Check the claim, write, and check again. A value written by another client between the check and this write is
-        overwritten for a moment; the second check finds that, and the value is deleted."""
+        """Check the claim, write, and check again. A value written by another client between the check and this write
+        is overwritten for a moment; the second check finds that, and the value is deleted."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
         try:

@@ -1,4 +1,5 @@
-"""Loads and invalidations inside database transactions: a loaded value is stored, and an invalidation carried out, at COMMIT.
+"""Loads and invalidations inside database transactions: a loaded value is stored, and an invalidation carried out, at
+COMMIT.
 
 Values to store are referenced by the hooks given to ``on_commit`` only, since Django drops those at a rollback.
 """
@@ -118,14 +119,15 @@ def connections_around() -> Program[list[Any]]:
 
 
 def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
-    """Whether the loaded value can never be stored outside its transactions, so that no other caller needs to wait for it."""
+    """Whether the loaded value can never be stored outside its transactions, so that no other caller needs to wait for
+    it."""
     connections = yield from connections_of(request)
     return bool(connections) and not may_store(request, connections)
 
 
 def may_store(request: LoadRequest, connections: list[Any]) -> bool:
-    """Whether the value may be stored when these transactions commit, according to the settings. Not in a task, which has no
-    COMMIT of its own; nor from a snapshot, which may be older than an invalidation before the load."""
+    """Whether the value may be stored when these transactions commit, according to the settings. Not in a task, which
+    has no COMMIT of its own; nor from a snapshot, which may be older than an invalidation before the load."""
     commits = request.stores and request.options.store_in_atomic == "on_commit" and running_loop() is None
     return commits and all(_is_set_to_read_committed(connection) for connection in connections)
 
@@ -136,14 +138,15 @@ def _is_set_to_read_committed(connection: Any) -> bool:
 
 
 class Isolation:
-    """The isolation level of the transactions around one loader call, asked for once even if the call loads many values."""
+    """The isolation level of the transactions around one loader call, asked for once even if the call loads many
+    values."""
 
     def __init__(self) -> None:
         self._read_committed: bool | None = None
 
     def is_read_committed(self, connections: list[Any]) -> bool:
-        """Whether each statement of these transactions sees all commits before it. PostgreSQL is asked: a server, a role or the
-        transaction itself may have another isolation level than the settings."""
+        """Whether each statement of these transactions sees all commits before it. PostgreSQL is asked: a server, a
+        role or the transaction itself may have another isolation level than the settings."""
         if self._read_committed is None:
             self._read_committed = all(
                 _is_set_to_read_committed(each) and _says_read_committed(each) for each in connections
@@ -201,8 +204,8 @@ def forget_all(coordinator: CacheCoordinator) -> None:
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:
-    """Run a job when all these transactions are committed. A failure is logged then: it neither raises out of ``atomic()`` nor
-    prevents later hooks."""
+    """Run a job when all these transactions are committed. A failure is logged then: it neither raises out of
+    ``atomic()`` nor prevents later hooks."""
     if not connections:
         job()
         return

@@ -1,7 +1,8 @@
 """``@cached_page``: caches the responses of a view by Django's own rules; one request renders a page.
 
-Django's middleware reads and stores pages; between the two a request claims a render lease. A request that waited for the lease
-reads the page again, by the headers that it varies on. So no request gets a page that Django wouldn't serve to it.
+Django's middleware reads and stores pages; between the two a request claims a render lease. A request that waited for
+the lease reads the page again, by the headers that it varies on. So no request gets a page that Django wouldn't serve
+to it.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def cached_page(
 ) -> Callable[[V], V]:
     """Cache the responses of a view as ``cache_page`` does, under the same keys; one request renders a page.
 
-    The other requests get the stale page, if there is one, or wait. If a response may not be cached, requests for that page
-    don't wait for each other for a minute::
+    The other requests get the stale page, if there is one, or wait. If a response may not be cached, requests for that
+    page don't wait for each other for a minute::
 
         @cached_page(60, stale=300)
         def sales(request): ...
@@ -86,8 +87,8 @@ def cached_page(
         key_prefix: as for ``cache_page``.
         stale: seconds after ``timeout`` in which a page is served while one request renders the new one.
         wait: seconds for which a request waits for the page that another one renders; then it renders its own.
-        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the page
-            varies on them.
+        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the
+            page varies on them.
         using: alias of the locks, for caches that aren't on Redis.
 
     Returns:

@@ -31,7 +31,8 @@ class PageRequest:
     """One request in one of Django's cache middleware classes, with ``PageOptions``.
 
     Attributes:
-        may_wait: whether the request may hold or wait for a render lease. It may not if no middleware would release that.
+        may_wait: whether the request may hold or wait for a render lease. It may not if no middleware would release
+            that.
     """
 
     def __init__(self, middleware: Any, request: HttpRequest) -> None:
@@ -205,14 +206,15 @@ class PageRequest:
         return lease
 
     def _store(self, response: Any) -> Any:
-        """Store as Django does, unless the cache was cleared since the lease was claimed: the response is older than that."""
+        """Store as Django does, unless the cache was cleared since the lease was claimed: the response is older than
+        that."""
         if self._lease is not None and not run(self._lease.is_held(), self._performer):
             self._request._cache_update_cache = False  # type: ignore[attr-defined]
         return self._middleware.process_response(self._request, response)
 
     def _is_not_stored(self, response: Any) -> bool:
-        """Whether responses for this page are presumably never stored. A response from an inner cache counts as stored, and
-        304 says nothing of the page."""
+        """Whether responses for this page are presumably never stored. A response from an inner cache counts as stored,
+        and 304 says nothing of the page."""
         is_stored = self._middleware.recording_cache.is_stored
         stored = hasattr(response, FRESH_UNTIL) if is_stored is None else is_stored
         return not stored and response.status_code != HTTPStatus.NOT_MODIFIED

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ...core.durations import Duration
 
 JITTER: Final = 0.1
-"""Pages are rendered again before their ttl is over, by a random share of it up to this one. Their headers don't change."""
+"""Pages are rendered again before their ttl is over, by a random share of it up to this one. Their headers don't
+change."""
 
 HEADER_LIST_EXTRA: Final = 86_400
 """Seconds for which the list of headers that an address varies on outlives its pages."""
@@ -27,14 +28,14 @@ FRESH_UNTIL: Final = "_redis_locks_fresh_until"
 
 
 class PageOptions(MiddlewareMixin):
-    """Options of the page cache's middleware classes. Projects set ``CACHE_MIDDLEWARE_STALE`` and ``CACHE_MIDDLEWARE_WAIT``,
-    or the attributes of a subclass.
+    """Options of the page cache's middleware classes. Projects set ``CACHE_MIDDLEWARE_STALE`` and
+    ``CACHE_MIDDLEWARE_WAIT``, or the attributes of a subclass.
 
     Attributes:
         stale: seconds after its ttl for which a page is served while one request renders the new one.
         wait: seconds for which a request waits for the page that another one renders.
-        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the page
-            varies on them.
+        wait_with_cookies: requests with cookies or an ``Authorization`` header wait too, before it is known whether the
+            page varies on them.
         using: alias of the locks, for caches that aren't on Redis.
     """
 
@@ -67,8 +68,8 @@ class PageOptions(MiddlewareMixin):
 
 
 class RecordingCache:
-    """The part of a cache that Django's middleware calls. It records the keys that are read, and stores pages for ``stale``
-    seconds longer than they are fresh.
+    """The part of a cache that Django's middleware calls. It records the keys that are read, and stores pages for
+    ``stale`` seconds longer than they are fresh.
 
     Attributes:
         keys_read: the keys that were read, in order.

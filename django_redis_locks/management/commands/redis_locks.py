@@ -49,5 +49,6 @@ class Command(BaseCommand):
 
 
 def _hang_up() -> None:
-    """Discard further output: the reader, such as ``head``, has closed the pipe. Otherwise Python prints an error at exit."""
+    """Discard further output: the reader, such as ``head``, has closed the pipe. Otherwise Python prints an error at
+    exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

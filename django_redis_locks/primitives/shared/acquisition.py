@@ -39,7 +39,7 @@ class LockAcquisition(LockOwnership):
     @overload
     def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
     def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
-        """The caller's wish; None if the answer is no without asking the store."""
+        """The request of this caller; None if the answer is no without asking the store."""
         if home is None and self.options.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
         if getpid() != forks.known:
@@ -99,8 +99,8 @@ class LockAcquisition(LockOwnership):
         )
 
     def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
-        """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an unprotected
-        grant instead."""
+        """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an
+        unprotected grant instead."""
         run_twice_if_interrupted(partial(self._undo_request, request, failure))
         if not isinstance(failure, LockBackendError):
             raise failure

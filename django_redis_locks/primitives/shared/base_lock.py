@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _get_frame = sys._getframe
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-"""A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as long
-as the block; all others are alike."""
+"""A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as
+long as the block; all others are alike."""
 
 _ARGUMENTS = ("blocking", "timeout")
 
@@ -51,9 +51,10 @@ class BaseLock(LockObject):
                 with grant:
                     ...
 
-        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that a bare
-        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead. The
-        deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
+        a bare
+        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead.
+        The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
         Args:
             blocking: False makes exactly one attempt.
@@ -87,9 +88,10 @@ class BaseLock(LockObject):
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
         """Acquire the lock for the running task.
 
-        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that a bare
-        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead. The
-        deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
+        a bare
+        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead.
+        The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
         Args:
             blocking: False makes exactly one attempt.
@@ -137,11 +139,13 @@ class BaseLock(LockObject):
         await self._newest_grant().arelease()
 
     def locked(self) -> bool:
-        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it
+        arrives."""
         return self.holder() is not None
 
     async def alocked(self) -> bool:
-        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it
+        arrives."""
         return await self.aholder() is not None
 
     def owned(self) -> bool:
@@ -158,8 +162,8 @@ class BaseLock(LockObject):
         return await arun(self.inspecting(), self.performer)
 
     def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects the
-        resources that it writes to.
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects
+        the resources that it writes to.
 
         Args:
             reason: for the log and the signal.
@@ -176,8 +180,8 @@ class BaseLock(LockObject):
         return self._report_forced(run(self.force_releasing(fence), self.performer), reason, actor)
 
     async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects the
-        resources that it writes to.
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects
+        the resources that it writes to.
 
         Args:
             reason: for the log and the signal.
@@ -204,7 +208,7 @@ class BaseLock(LockObject):
         del frame  # a task that waits would be in a cycle with it
         try:
             grant = self._grant_or_raise(request, run(self.acquiring(request), self.performer))
-            assert grant is not None  # noqa: S101 - this wish raises
+            assert grant is not None  # noqa: S101 - this request raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._handle_failure(request, failure)
@@ -231,7 +235,7 @@ class BaseLock(LockObject):
         del frame  # a task that waits would be in a cycle with it
         try:
             grant = self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
-            assert grant is not None  # noqa: S101 - this wish raises
+            assert grant is not None  # noqa: S101 - this request raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._handle_failure(request, failure)

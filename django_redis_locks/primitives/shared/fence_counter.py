@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ...core.commands import Program
 
 LARGEST_FENCE: Final = 2**52
-"""In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the next."""
+"""In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the
+next."""
 
 
 def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:

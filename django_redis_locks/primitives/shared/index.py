@@ -1,7 +1,7 @@
 """Reads the index of an alias, and inspects the locks in it, as programs.
 
-The index is a hint: it may be older than a crash of the server, and has no locks of aliases without an index. The holder is
-known from the lock itself.
+The index is a hint: it may be older than a crash of the server, and has no locks of aliases without an index. The
+holder is known from the lock itself.
 """
 
 from __future__ import annotations

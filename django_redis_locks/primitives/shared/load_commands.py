@@ -1,4 +1,5 @@
-"""Commands of a cache beyond those of one load: read values without a claim, block loads for a writer, clear a cache."""
+"""Commands of a cache beyond those of one load: read values without a claim, block loads for a writer, clear a
+cache."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def get_command(value: str) -> Command[Any]:
 
 
 def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command[bool]:
-    """Void all claims of these loads of one cache and block new ones, so that their values may be written by other means."""
+    """Void all claims of these loads of one cache and block new ones, so that their values may be written by other
+    means."""
     return Command(
         "load/block",
         (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
 """Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
-is free; or something that is no lock of ours lives under its key. Of a job: it runs, which is held, too; it waits to begin;
-or it is done, and its record is kept for a while."""
+is free; or something that is no lock of ours lives under its key. Of a job: it runs, which is held, too; it waits to
+begin; or it is done, and its record is kept for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class LockInfo:
 
     Attributes:
         alias: of ``REDIS_LOCKS``.
-        key: what is locked. Of one beyond 200 bytes only the beginning is kept, and a hash of the rest: it names the lock
-            here all the same. Personal data, perhaps.
+        key: what is locked. Of one beyond 200 bytes only the beginning is kept, and a hash of the rest: it names the
+            lock here all the same. Personal data, perhaps.
         name: its label.
         kind: "lock", "job" or "record".
         state: see ``State``.
@@ -67,7 +67,8 @@ class LockInfo:
 
     @property
     def fence(self) -> int | None:
-        """Of the hold, or the version of a record: what a forced release names. None unless there is something to free."""
+        """Of the hold, or the version of a record: what a forced release names. None unless there is something to
+        free."""
         if self.holder is not None:
             return self.holder.fence
         return None if self.state == "done" else self.version
@@ -114,8 +115,8 @@ def info_of(
 
 
 def _info_of_record(alias: str, key: str, look: Inspection, kept: ListedRecord) -> LockInfo:
-    """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job is
-    done."""
+    """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job
+    is done."""
     fields = _parse_fields(kept.fields)
     task, word = fields.get("id"), fields.get("state")
     state: State | None = SHOWN_AS.get(word) if isinstance(word, str) and isinstance(task, str) else None

@@ -74,7 +74,7 @@ class LockOwnership(LockPrograms):
             )
 
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None:
-        """What an exception interrupted, wherever it struck, the janitor brings to its end."""
+        """Have the maintenance thread end a release that an exception has interrupted."""
         hold = grant.hold
         if hold.foreign:  # the warning was made an error
             return
@@ -88,8 +88,8 @@ class LockOwnership(LockPrograms):
             run_twice_if_interrupted(partial(self._release_later, hold))
 
     def release_in_background(self, grant: Grant) -> None:
-        """Release a grant without waiting for the store. The maintenance thread frees the lock, and ``Released`` is emitted when
-        it has."""
+        """Release a grant without waiting for the store. The maintenance thread frees the lock, and ``Released`` is
+        emitted when it has."""
         hold = grant.hold
         if not hold.release_grant(grant.id):
             registry.forget(grant)
@@ -131,7 +131,8 @@ class LockOwnership(LockPrograms):
         run(self.extending(hold, lease), self.performer)
 
     async def aextend_hold(self, hold: Hold, lease: int) -> None:
-        """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway; in a running event loop."""
+        """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway; in a running event
+        loop."""
         await arun(self.extending(hold, lease), self.performer)
 
     def _perform(self, effect: Effect[None]) -> None:

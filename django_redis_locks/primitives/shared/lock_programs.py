@@ -39,8 +39,8 @@ GRANTED_TOO_LATE = Busy(0.0, None)
 
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class LockPrograms:
-    """A lock that excludes by one key. Immutable by convention (a frozen dataclass takes three times as long to make): the state is in the store, in the
-    queue and in the grants."""
+    """A lock that excludes by one key. Immutable by convention (a frozen dataclass takes three times as long to make):
+    the state is in the store, in the queue and in the grants."""
 
     performer: Performer
     lock_id: LockId
@@ -57,28 +57,29 @@ class LockPrograms:
         raise NotImplementedError
 
     def _release_command(self, token: str, address: str = "") -> Command[int]:
-        """Its reply is 0: not held with this token, 1: freed, or 2: freed, and another process was notified. ``address``, if any, is
-        registered as a waiter again."""
+        """Its reply is 0: not held with this token, 1: freed, or 2: freed, and another process was notified.
+        ``address``, if any, is registered as a waiter again."""
         raise NotImplementedError
 
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
         raise NotImplementedError
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """As ``_renew_command``, for a hold that the store may know nothing of: so that it does from then on. No later hold may adopt the
-        lock from this one unasked."""
+        """As ``_renew_command``, for a hold that was handed over within this process, which the store may not know yet.
+        From then on the next hold has to ask the store."""
         raise NotImplementedError
 
     def _inspect_command(self) -> Command[Holder | None]:
         raise NotImplementedError
 
     def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
-        """As ``_release_command``; or ``FENCE_REQUESTED``, if it is to ``request`` for a fence that may be that of a later hold."""
+        """As ``_release_command``. Its reply is ``FENCE_REQUESTED`` if ``request_fence`` is set and the fence in the
+        store may be older than the holder's: the holder's process is then asked for it."""
         raise NotImplementedError
 
     def _reentering(self, request: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
-        meanwhile."""
+        since."""
         if hold.held:
             yield from self._extending_for_reentry(hold, request)
             if hold.add_grant(request.grant_id):
@@ -87,8 +88,8 @@ class LockPrograms:
         return (yield from self.acquiring(request))
 
     def _extending_for_reentry(self, hold: Hold, request: AcquireRequest) -> Program[None]:
-        """Let a hold last as long as an entry with these options expects: until then, or renewed until the entry ends. The entry
-        may wait for a store that refuses."""
+        """Let a hold last as long as an entry with these options expects: until then, or renewed until the entry ends.
+        The entry may wait for a store that refuses."""
         renew_for, lease = self.options.renew_for, self.options.lease
         if renew_for and hold.renew_until:
             hold.renew_for(request.grant_id, hold.renew_until)
@@ -105,17 +106,20 @@ class LockPrograms:
                 raise
 
     def acquiring(self, request: AcquireRequest) -> Program[Hold | Busy]:
-        """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
+        """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is
+        over."""
         if request.reentered is not None:
             return self._reentering(request, request.reentered)
-        lease = self.options.lease if self.options.auto_release else 0  # one that nothing keeps adopts nothing
+        lease = (
+            self.options.lease if self.options.auto_release else 0
+        )  # else it can't be handed over within the process
         waiter = Waiter(self.lock_id, request.home, self.keys.inbox, lease, request) if request.wait > 0 else None
         return wait_loop(self, request, waiter, _NO_VERDICT, self.options.acquire_limits)
 
     def _attempt_outcome(
         self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply
     ) -> Outcome[Hold | Busy]:
-        """Whatever the attempt may leave behind in the store is handed to the janitor."""
+        """Return the outcome of an attempt. Whatever it may have left in the store is cleaned up in the background."""
         verdict: Granted | Busy | ForeignValue
         verdict, sent, outcome_unknown = command_reply
         if not isinstance(verdict, Granted):
@@ -131,7 +135,7 @@ class LockPrograms:
             adopted = attempt.adopted is not None or hold.reserved_fences
             renew_command = self.adopt_command(hold) if adopted else self._renew_command
             self.performer.watch(hold, renew_command, hold.lease)
-        # the next one asks when it is woken, or when this one's lease is over
+        # the next local waiter asks when it is woken, or when this lease is over
         return hold, True, hold.lease / 1000, ()
 
     def _refusal_outcome(
@@ -151,12 +155,12 @@ class LockPrograms:
     def _hold_of_attempt(
         self, request: AcquireRequest, attempt: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
     ) -> Hold:
-        taken, handed = attempt.adopted, attempt.handed
-        if taken is not None:
-            request.token = taken.hold.token
+        adopted, handed = attempt.adopted, attempt.handed
+        if adopted is not None:
+            request.token = adopted.hold.token
         hold = request.hold = self._make_hold(request, verdict.fence, sent, outcome_unknown)
-        if taken is not None:
-            hold.inherit(taken.hold, self.performer.tuning.local_reuse_window)
+        if adopted is not None:
+            hold.inherit(adopted.hold, self.performer.tuning.local_reuse_window)
         elif verdict.position.others:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1
@@ -166,8 +170,9 @@ class LockPrograms:
         return hold
 
     def _replace_token(self, request: AcquireRequest) -> Iterator[Cleanup]:
-        """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
-        interrupted it is still the one that the wish leaves behind."""
+        """Clean up after the request's token, and give the request a new one: the cleanup frees whatever has the old
+        token, also a lock that is granted later. The new token is set when the cleanup is queued: an interruption
+        before that leaves the old one, which is then cleaned up with the request."""
         yield self._cleanup(request.token)
         request.token = tokens.mint_token()
         request.may_be_stored = False
@@ -196,8 +201,8 @@ class LockPrograms:
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
 
-        If others wait for it in this process it is handed over to them, and the store isn't asked. After an unanswered
-        attempt "not mine" is what success looks like the second time.
+        If others wait for it in this process it is handed over to them, and the store isn't asked. If an earlier
+        attempt got no reply, "not held" may mean that it succeeded.
         """
         if hold.watched:
             self.performer.unwatch(hold)
@@ -229,8 +234,8 @@ class LockPrograms:
         raise self._loss_of(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
-        """Hand the lock over to a waiter of this process, if it is certainly held. After ``hand_overs`` times in a row the local
-        queue registers behind those of other processes instead."""
+        """Hand the lock over to a waiter of this process, if it is certainly held. After ``hand_overs`` times in a row
+        the local queue registers behind those of other processes instead."""
         if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.performer.tuning.hand_overs:
@@ -248,8 +253,8 @@ class LockPrograms:
         return Granted(hold.fence + 1, free=False), clock.now(), False
 
     def extending(self, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:
-        """Extend the lease to end ``lease`` milliseconds from now; it is never shortened. A store that refuses temporarily is
-        retried for at least ``wait`` seconds."""
+        """Extend the lease to end ``lease`` milliseconds from now; it is never shortened. A store that refuses
+        temporarily is retried for at least ``wait`` seconds."""
         limits = self.options.call_limits
         if wait > limits.refused:
             limits = limits._replace(refused=wait)
@@ -266,8 +271,8 @@ class LockPrograms:
         return holder
 
     def force_releasing(self, fence: int | None) -> Program[bool]:
-        """Free the lock regardless of its holder, or only the hold with this fence. Without one, the hold that is found: a command that
-        frees any hold must not be repeated."""
+        """Free the lock regardless of its holder, or only the hold with this fence. Without one, the hold that is
+        found: a command that frees any hold must not be repeated."""
         if fence is not None and type(fence) is not int:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"

@@ -58,8 +58,8 @@ class Record:
 
 
 class Written(NamedTuple):
-    """The result of a write; true if it succeeded. ``record`` is the written record if ``ok``, else the current one, None if
-    absent."""
+    """The result of a write; true if it succeeded. ``record`` is the written record if ``ok``, else the current one,
+    None if absent."""
 
     ok: bool
     record: Record | None

@@ -3,9 +3,9 @@
 The client library's retries are not used: the result of a lock's step depends on whether an earlier copy of the request
 went unanswered, which only the retry loop knows.
 
-All commands follow one rule. A store that *refuses temporarily* is retried until the caller's deadline. A store that *can't
-be reached* is retried for ``BACKEND_WAIT`` seconds after the first failure, and not after that deadline. Then it counts as
-down, and the commands of all callers of the process fail at once.
+All commands follow one rule. A store that *refuses temporarily* is retried until the caller's deadline. A store that
+*can't be reached* is retried for ``BACKEND_WAIT`` seconds after the first failure, and not after that deadline. Then it
+counts as down, and the commands of all callers of the process fail at once.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def retry_command(
     outage: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Program[CommandReply]:
-    """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``limits``; at least
-    once. ``outage`` is given the last failure.
+    """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``limits``; at
+    least once. ``outage`` is given the last failure.
 
-    A pooled connection that was closed while idle is no failure of the store: the command is sent again at once, even after
-    ``until``.
+    A pooled connection that was closed while idle is no failure of the store: the command is sent again at once, even
+    after ``until``.
 
     Raises:
-        LockBackendError: the store refuses, or no attempt was answered; ``outcome_unknown`` says whether one may have been
-            carried out.
+        LockBackendError: the store refuses, or no attempt was answered; ``outcome_unknown`` says whether one may have
+            been carried out.
     """
     outcome_unknown = False
     pause = tuning.first_retry

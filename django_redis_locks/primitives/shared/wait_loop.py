@@ -1,5 +1,5 @@
-"""The acquire/wait loop: attempts a command when it is the caller's turn in the queue of this process, which in turn waits
-among the queues of other processes in the store."""
+"""The acquire/wait loop: attempts a command when it is the caller's turn in the queue of this process, which in turn
+waits among the queues of other processes in the store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _UNQUEUED_ATTEMPT = Attempt()
 
 
 Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
-"""The outcome of an attempt: the verdict; whether it is final; the seconds until the next attempt unless a wake-up comes
-first; and effects to perform at once."""
+"""The outcome of an attempt: the verdict; whether it is final; the seconds until the next attempt unless a wake-up
+comes first; and effects to perform at once."""
 
 
 class Requester(Protocol[W_contra, V_co]):
@@ -44,8 +44,9 @@ class Requester(Protocol[W_contra, V_co]):
 def wait_loop(
     requester: Requester[W_contra, V], request: W_contra, waiter: Waiter | None, verdict: V, limits: RetryLimits
 ) -> Program[V]:
-    """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
-    last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
+    """Ask whenever this waiter's turn has come, until it has a verdict or the request's wait is over; without a wait
+    once. Returns the last verdict, or the one given if it was never our turn: the head of the queue has asked for the
+    whole process.
 
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
