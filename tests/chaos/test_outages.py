@@ -197,7 +197,7 @@ def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> Non
     wait_until_registered(server)
     for number in range(12):  # it handles requests every 2 MB
         server.command("SET", f"much:{number}", "x" * 1_000_000)
-    server.config["key-load-delay"] = 60_000  # us for each key
+    server.config["key-load-delay"] = 200_000  # us for each key: longer in all than the second between probes
     seen = start(lambda: eventually(lambda: "LOADING" in complaint(here)))
     while not seen.done():  # a slow machine may miss one restart
         server.restart(keep_data=True)
