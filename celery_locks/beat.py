@@ -208,7 +208,7 @@ def _beat_starts(sender: Any, **_: object) -> None:
         attach(sender.scheduler)
     except Exception:  # noqa: BLE001 - Celery would hide it
         _log.exception(
-            "The ticks of this beat can't be told apart from other beats': each of them publishes every tick. "
+            "The ticks of this beat can't be distinguished from other beats': each of them publishes every tick. "
             "The locks of the tasks hold all the same"
         )
 

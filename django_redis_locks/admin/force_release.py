@@ -57,7 +57,7 @@ class ReasonForm(forms.Form):
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         max_length=200,
-        help_text=gettext_lazy("For the log: who reads it later wants to know why."),
+        help_text=gettext_lazy("The reason, for the log."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 

@@ -36,7 +36,7 @@ STATES: dict[str, tuple[Any, Any]] = {
     ),
     "queued": (pgettext_lazy("lock", "queued"), gettext_lazy("A job that waits to begin.")),
     "done": (pgettext_lazy("lock", "done"), gettext_lazy("A job that is done. Its record is kept for a while.")),
-    "free": (pgettext_lazy("lock", "free"), gettext_lazy("Nobody holds it.")),
+    "free": (pgettext_lazy("lock", "free"), gettext_lazy("No process holds it.")),
     "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
 }
 """The label and the explanation of each state."""
@@ -50,7 +50,7 @@ def key(text: str, task_id: str | None = None) -> SafeString:
     if task_id is None:
         return shown
     task = _("task %(id)s") % {"id": escape_unprintable(task_id)}
-    return format_html('{} <span class="redis-lock-who">{}</span>', shown, task)
+    return format_html('{} <span class="redis-lock-thread">{}</span>', shown, task)
 
 
 def badge(state: str) -> SafeString:
@@ -62,7 +62,7 @@ def holder(found: Holder) -> SafeString:
     """A holder in the list: the host, and below it the process and the thread or task."""
     process = str(found).removeprefix(found.host or "").strip()
     return format_html(
-        '<span class="redis-lock-host">{}</span> <span class="redis-lock-who">{}</span>',
+        '<span class="redis-lock-host">{}</span> <span class="redis-lock-thread">{}</span>',
         escape_unprintable(found.host or ""),
         escape_unprintable(process),
     )

@@ -30,11 +30,11 @@ VERBS: dict[str, Callable[[Console, Options], int]] = {
 
 def add(parser: Any) -> None:
     """Add the verbs and their arguments to the parser."""
-    parser.description = _("See who holds which locks, and free them.")
+    parser.description = _("Show which locks are held, and free them.")
     helps = {
         "list": _("Show the locks that are held."),
         "show": _("Show one lock."),
-        "release": _("Free a lock whoever holds it."),
+        "release": _("Free a lock, whatever holds it."),
         "release-dead": _("Free what processes of this machine hold that don't run any more."),
         "watch": _("Show the locks that are held, again and again until Ctrl-C."),
         "ping": _("See whether each store answers."),
@@ -82,7 +82,10 @@ def _choice(parser: Any) -> None:
         % {"columns": ", ".join(COLUMNS)},
     )
     parser.add_argument(
-        "--limit", type=_count, default=50, help=_("So many of each alias at most (default: %(default)s).")
+        "--limit",
+        type=_count,
+        default=50,
+        help=_("The most locks that are shown of each alias (default: %(default)s)."),
     )
 
 

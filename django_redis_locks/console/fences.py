@@ -37,7 +37,9 @@ def _raise(console: Console, options: Options, least: int) -> int:
             % span(ahead / 1_000_000)
         )
         if console.json or not has_terminal():
-            raise UsageError(_("Nobody can be asked here: say --yes to do it all the same. Nothing was changed."))
+            raise UsageError(
+                _("There is no terminal to ask on: add --yes to do it without a question. Nothing was changed.")
+            )
         if not console.confirmed(_("Move it so far? [y/N] ")):
             console.note(_("Nothing was changed."))
             return NO

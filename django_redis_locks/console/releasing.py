@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def release(console: Console, options: Options) -> int:
     """Release the hold that was shown, or the one with ``fence``, but no later one."""
     if not options["yes"] and (console.json or not has_terminal()):
-        raise UsageError(_("Nobody can be asked here: say --yes to release it all the same. Nothing was released."))
+        raise UsageError(
+            _("There is no terminal to ask on: add --yes to release it without a question. Nothing was released.")
+        )
     alias, key = alias_of(options), options["key"]
     info = inspection.find(key, alias)
     refusal = _refusal(info, options["fence"])
@@ -38,7 +40,9 @@ def release(console: Console, options: Options) -> int:
 def release_dead(console: Console, options: Options) -> int:
     """Release the locks of processes of this machine that have ended."""
     if not options["yes"] and (console.json or not has_terminal()):
-        raise UsageError(_("Nobody can be asked here: say --yes to release it all the same. Nothing was released."))
+        raise UsageError(
+            _("There is no terminal to ask on: add --yes to release it without a question. Nothing was released.")
+        )
     found = dead_holders.find_dead(alias_of(options))
     for info in found:
         console.say(*described(info), "")
@@ -54,7 +58,7 @@ def release_dead(console: Console, options: Options) -> int:
 def _refusal(info: LockInfo, fence: int | None) -> str:
     """Why the lock can't be released; "" if it can."""
     if info.state == "free":
-        return _("Nobody holds it. Nothing was released.")
+        return _("No process holds it. Nothing was released.")
     if info.state == "done":
         return _("That job is done: there is nothing to release. Nothing was released.")
     spare = RESERVED_FENCES if info.version is None else 0  # a record has one version at a time
@@ -70,10 +74,10 @@ def _warning(info: LockInfo) -> str:
     if info.state == "foreign":
         return _("That is no lock as it should be. It is deleted only if it was one.")
     if info.state == "queued":
-        return _("It hasn't begun. Its message isn't taken back: a worker that gets it decides anew.")
+        return _("It hasn't begun. Its message stays in the queue: the worker that receives it decides again.")
     return _(
-        "Its holder runs on, beside the next one: he isn't stopped, and learns of it at his next renewal, or when he "
-        "releases. If he hangs, end his process instead."
+        "Its holder isn't stopped: it runs beside the next one until it notices, at once as a rule, otherwise at its next "
+        "renewal or release. If it hangs, end its process instead."
     )
 
 
@@ -81,7 +85,7 @@ def _changed(now: LockInfo) -> str:
     if now.state == "foreign":
         return _("That is no lock: it stays. Nothing was released.")
     if now.state == "free":
-        return _("It has been released meanwhile, not by this command.")
+        return _("It was released in the meantime, not by this command.")
     return _("It is another hold by now. Nothing was released.")
 
 

@@ -211,7 +211,7 @@ def test_page_of_a_lock_shows_time_zone_holder_and_command(
     (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", text(client.get(detail("order:42"))))
     assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
     page = text(client.get(detail("free")))
-    assert "Nobody holds it." in page
+    assert "No process holds it." in page
     assert "redis-lock-force" not in page
     for id in ("nonsense", "nobody_3Aorder", "default_3A", "_3A", "default"):
         assert client.get(f"{LIST}{id}/change/").status_code == 302, id

@@ -80,7 +80,7 @@ def test_release_of_a_job_warns_and_frees_it_unless_done_or_another_version(jobs
         ended = call("release", key, "--yes", *words)
         assert (ended.code, message in ended.out) == (1, True)
         assert locks.record(key).get() is not None
-    for key, warning in ((KEY, "Its holder runs on"), (QUEUED, "It hasn't begun")):
+    for key, warning in ((KEY, "Its holder isn't stopped"), (QUEUED, "It hasn't begun")):
         ended = call("release", key, "--yes")
         assert (ended.code, warning in ended.out) == (0, True)
         assert inspection.find(key).state == "free"

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 class Command(BaseCommand):
     """Exit codes: 0, done; 1, nothing found or released; 2, wrong arguments; 3, a store is down."""
 
-    help = "See who holds which locks, and free them."
+    help = "Show which locks are held, and free them."
     requires_system_checks = ()
     """None: locks can be shown and released although the project has other problems."""
 

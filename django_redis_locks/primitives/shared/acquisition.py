@@ -20,7 +20,7 @@ from .requests import AcquireRequest, Busy
 
 _ALREADY_HELD = (
     "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
-    "a test of contention has somebody else hold it: django_redis_locks.testing.hold_lock()"
+    "a test of contention has another holder: django_redis_locks.testing.hold_lock()"
 )
 
 _KEPT_BY_TRANSACTION = (

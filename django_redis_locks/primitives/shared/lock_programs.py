@@ -261,7 +261,7 @@ class LockPrograms:
         reply, sent, _ = yield from self._sending(self._renew_command(hold.token, lease), hold.deadline, limits)
         if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
-                raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
+                raise LockLost(f"lock {self.name!r} was released in the meantime", **self.about)
             raise self._loss_of(hold, "taken")
         if not hold.extend_deadline(sent, lease):  # the answer is late: its lease was over, and the loss was reported
             raise self._loss_of(hold, "expired")
@@ -275,7 +275,7 @@ class LockPrograms:
         found: a command that frees any hold must not be repeated."""
         if fence is not None and type(fence) is not int:
             raise ValueError(
-                f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
+                f"fence must be an int, as grant.fence and holder.fence are, or None for any holder, not {fence!r}"
             )
         limits, exact = None, fence is not None
         if fence is None:

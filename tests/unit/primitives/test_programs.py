@@ -148,7 +148,7 @@ def test_hold_with_renewal_or_on_lost_is_watched(scene: Scene) -> None:
 
 @pytest.mark.parametrize("late", ["acquire", "aacquire"])
 def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str) -> None:
-    """[E16] Nobody holds it."""
+    """[E16] It isn't held."""
     lock = scene.process.lock(expire=1)
     scene.process.backend.delays = [1.5]
     with pytest.raises(LockBackendError, match="longer than the lease of 1 s"):
