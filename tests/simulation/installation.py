@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from random import random
 from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,10 @@ class Installation:
         else:
             current().wait(lock, seconds)
 
+    def random(self) -> float:
+        """A waiter that another test left behind must not take a number from the simulation's sequence."""
+        return random() if self._is_foreign() else self.scheduler.random.random()
+
     def getpid(self) -> int:
         if self._is_foreign() or self.scheduler.process is None:
             return self._getpid()
@@ -87,7 +92,6 @@ class Installation:
         """Another simulation begins."""
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
-        queues.random = scheduler.random.random
         wait_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         tokens._tokens._source = "t", number
@@ -162,7 +166,7 @@ def installed() -> Iterator[Installation]:
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
         (tokens._tokens, "_source", tokens._tokens._source),
-        (queues, "random", queues.random),
+        (queues, "random", installation.random),
         (wait_queue, "mint_number", wait_queue.mint_number),
         (job_record, "locks", installation),
         (terms, "locks", installation),
