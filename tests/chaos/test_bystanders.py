@@ -116,7 +116,7 @@ def test_question_that_crosses_a_release_is_no_loss(
     grant.release()
     go_on.set()
     asker.join(20)
-    assert "released meanwhile" in str(told[0])
+    assert "released in the meantime" in str(told[0])
     assert not [event for event in events if isinstance(event, Lost)]
 
 
