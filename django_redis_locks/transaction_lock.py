@@ -20,10 +20,10 @@ class TransactionLock(Lock):
 
     __slots__ = ()
 
-    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:  # type: ignore[override]
-        if home is None and deferred_release.deferred_grant_of(self) is not None:
-            return Lock._new_request(replace(self, reentrant=True), blocking, timeout, home)
-        return Lock._new_request(self, blocking, timeout, home)
+    def _new_request(self, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None:  # type: ignore[override]
+        if loop is None and deferred_release.deferred_grant_of(self) is not None:
+            return Lock._new_request(replace(self, reentrant=True), blocking, timeout, loop)
+        return Lock._new_request(self, blocking, timeout, loop)
 
     def release_grant(self, grant: Grant) -> None:
         if not isinstance(grant, deferred_release.DeferredGrant):

@@ -99,7 +99,7 @@ class HandOver(Effect[bool]):
     waiter."""
 
     handed: HandedOverLock
-    home: object
+    loop: object
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Requeue(Effect[str]):
     """Return the address of the caller's own queue, to register it in the store again; "" if it has no waiter."""
 
     lock_id: LockId
-    home: object
+    loop: object
 
 
 @dataclass(slots=True)

@@ -58,10 +58,10 @@ class Hold:
         "fence",
         "grant",
         "hand_overs",
-        "home",
         "key",
         "lease",
         "lock_id",
+        "loop",
         "lost_why",
         "mutex",
         "name",
@@ -95,7 +95,7 @@ class Hold:
         sent: float,
         renew_for: float,
         owner: object,
-        home: object,
+        loop: object,
         on_lost: object,
         outcome_unknown: bool,
     ) -> None:
@@ -110,7 +110,7 @@ class Hold:
         self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # as validity() has it
         self.renew_until = sent + renew_for if renew_for else 0.0
         self.owner = weakref.ref(owner)
-        self.home = home
+        self.loop = loop
         self.on_lost = on_lost
         self.outcome_unknown = outcome_unknown
         self.open_grants = {grant}

@@ -32,19 +32,19 @@ class Waiter:
 
     Args:
         lock_id: the lock.
-        home: the event loop of the waiting task, or None for threads. Each home has a queue of its own, so that a
-            blocked loop holds up no other waiter.
+        loop: the event loop of the waiting task, or None for a thread. Each loop has a queue of its own, so that a
+            blocked one holds up no other waiter.
         channel: the prefix of the inbox channels that receive messages about the lock.
         lease: the requested lease in milliseconds; 0 if only the store can give it.
         request: the request object, which only the caller references. The waiter is removed when it is collected.
     """
 
-    __slots__ = ("attempt", "caller", "channel", "gate", "home", "lease", "lock_id", "queue")
+    __slots__ = ("attempt", "caller", "channel", "gate", "lease", "lock_id", "loop", "queue")
 
-    def __init__(self, lock_id: LockId, home: object, channel: str, lease: int = 0, request: object = None) -> None:
+    def __init__(self, lock_id: LockId, loop: object, channel: str, lease: int = 0, request: object = None) -> None:
         self.caller: Callable[[], object] = _always if request is None else weakref.ref(request)
         self.lock_id = lock_id
-        self.home = home
+        self.loop = loop
         self.channel = channel
         self.lease = lease
         self.queue: Any = None

@@ -1,7 +1,7 @@
-"""The local wait queues of one store: one queue per lock and *home*.
+"""The local wait queues of one store: one queue per lock and event loop, and one per lock for the
+threads of the process.
 
-A home is all threads of the process, or one event loop. They don't share a queue, because a blocked loop at its head
-would hold up every thread behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue
+Loops and threads don't share a queue, because a blocked loop at its head would hold up every waiter behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue
 counts its wake-ups, and the head tries again whenever the count has changed since its last attempt, so a wake-up that
 arrives during an attempt is not lost.
 
@@ -82,22 +82,22 @@ class LocalQueues:
         return self._first_waiters.pop(waiter.lock_id, None) is waiter
 
     def _enqueue(self, waiter: Waiter, engine: QueueEngine) -> None:
-        lock_id, home = waiter.lock_id, waiter.home
-        homes = self._queues.get(lock_id)
-        if homes is None:
-            homes = self._queues[lock_id] = {}
-        queue = homes.get(home)
+        lock_id, loop = waiter.lock_id, waiter.loop
+        by_loop = self._queues.get(lock_id)
+        if by_loop is None:
+            by_loop = self._queues[lock_id] = {}
+        queue = by_loop.get(loop)
         if queue is not None:
             self._append(waiter, queue, engine)
             return
-        if homes:
-            self._drop_closed_loops(lock_id, homes, engine)
+        if by_loop:
+            self._drop_closed_loops(lock_id, by_loop, engine)
         next_try = self._yield_until.get(lock_id, -inf) if self._yield_until else -inf
-        queue = homes[home] = WaitQueue(home, next_try)
+        queue = by_loop[loop] = WaitQueue(loop, next_try)
         first = self._first_waiters.get(lock_id)
         if (
             first is not None
-            and first.home is home
+            and first.loop is loop
             and self._first_waiters.pop(lock_id, None) is first
             and first is not waiter
         ):
@@ -118,11 +118,11 @@ class LocalQueues:
 
     def _drop_abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine) -> None:
         with self._mutex:
-            homes = self._queues.get(lock_id, {})
-            if homes.get(queue.home) is queue and not queue.has_waiter():
+            by_loop = self._queues.get(lock_id, {})
+            if by_loop.get(queue.loop) is queue and not queue.has_waiter():
                 queue.report_leftovers(lock_id, engine)
-                del homes[queue.home]
-                if not homes:
+                del by_loop[queue.loop]
+                if not by_loop:
                     self._queues.pop(lock_id, None)
             else:
                 queue.notify_head()
@@ -137,14 +137,14 @@ class LocalQueues:
                 self._remove(waiter.queue, effect, engine)
             elif self._first_waiters.get(lock_id) is waiter:
                 del self._first_waiters[lock_id]
-            homes = self._queues.get(lock_id)
-            if homes is not None:
-                found = homes.get(waiter.home)
+            by_loop = self._queues.get(lock_id)
+            if by_loop is not None:
+                found = by_loop.get(waiter.loop)
                 if found is not None and not found.has_waiter():
-                    del homes[waiter.home]
-                if homes:
-                    self._drop_closed_loops(lock_id, homes, engine)
-                if not homes:
+                    del by_loop[waiter.loop]
+                if by_loop:
+                    self._drop_closed_loops(lock_id, by_loop, engine)
+                if not by_loop:
                     self._remember(self._contended_until, lock_id, engine.tuning.contention_memory)
                     self._queues.pop(lock_id, None)
 
@@ -154,10 +154,10 @@ class LocalQueues:
             until.clear()
         until[lock_id] = clock.now() + seconds
 
-    def _drop_closed_loops(self, lock_id: LockId, homes: dict[object, WaitQueue], engine: QueueEngine) -> None:
-        for stale in [queue for queue in homes.values() if queue.loop_closed()]:
+    def _drop_closed_loops(self, lock_id: LockId, by_loop: dict[object, WaitQueue], engine: QueueEngine) -> None:
+        for stale in [queue for queue in by_loop.values() if queue.loop_closed()]:
             stale.report_leftovers(lock_id, engine)  # before it is forgotten: see leave()
-            del homes[stale.home]
+            del by_loop[stale.loop]
 
     def _remove(self, queue: WaitQueue, effect: LeaveQueue, engine: QueueEngine) -> None:
         waiter, position = effect.waiter, effect.position
@@ -179,7 +179,7 @@ class LocalQueues:
         lock_id = effect.handed.hold.lock_id
         if lock_id in self._queues:
             with self._mutex:
-                queue = self._queues.get(lock_id, {}).get(effect.home)
+                queue = self._queues.get(lock_id, {}).get(effect.loop)
                 if queue is not None and queue.has_waiter():
                     queue.handed = effect.handed
                     queue.notify_head()
@@ -190,7 +190,7 @@ class LocalQueues:
 
     def requeue(self, effect: Requeue, engine: QueueEngine) -> str:
         with self._mutex:
-            queue = self._queues.get(effect.lock_id, {}).get(effect.home)
+            queue = self._queues.get(effect.lock_id, {}).get(effect.loop)
             if queue is None or not queue.has_waiter():
                 return ""
             channel = engine.subscribed_channel(queue.waiters[0].channel)

@@ -27,7 +27,7 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
     with hold.mutex:
         wanted, hold.on_lost = hold.on_lost, None
     grant = hold.grant() if callable(wanted) else None  # kept until the call is made
-    loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
+    loop = hold.loop if isinstance(hold.loop, asyncio.AbstractEventLoop) else None
 
     def call() -> None:
         try:

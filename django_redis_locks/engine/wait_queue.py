@@ -59,8 +59,8 @@ class WaitQueue(QueueOutage):
     handed: HandedOverLock | None = None
     _number = ""
 
-    def __init__(self, home: object, next_try: float) -> None:
-        self.home = home
+    def __init__(self, loop: object, next_try: float) -> None:
+        self.loop = loop
         self.next_try = next_try
         self.waiters: list[Waiter] = []
 
@@ -101,9 +101,9 @@ class WaitQueue(QueueOutage):
 
     def _sleep(self, waiter: Waiter, seconds: float, engine: QueueEngine) -> float:
         if waiter.gate is None:
-            home = self.home
+            loop = self.loop
             waiter.gate = (
-                TaskEvent(home, engine.call_at) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
+                TaskEvent(loop, engine.call_at) if isinstance(loop, asyncio.AbstractEventLoop) else ThreadEvent()
             )
         return seconds
 
@@ -149,7 +149,7 @@ class WaitQueue(QueueOutage):
 
     def loop_closed(self) -> bool:
         """Return whether the queue's event loop was closed without cancelling the tasks that wait here."""
-        return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
+        return isinstance(self.loop, asyncio.AbstractEventLoop) and self.loop.is_closed()
 
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
         # The store or another process relies on this queue

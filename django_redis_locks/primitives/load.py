@@ -108,7 +108,7 @@ class ClaimRequest(WaitRequest):
     def __init__(
         self,
         wait: float,
-        home: object,
+        loop: object,
         *,
         lease: int,
         renew_for: float = 0.0,
@@ -117,7 +117,7 @@ class ClaimRequest(WaitRequest):
         extra: int | None = None,
         token: str = "",
     ) -> None:
-        super().__init__(wait, home)
+        super().__init__(wait, loop)
         self.lease = lease
         self.renew_for = renew_for
         self.fresh_above = fresh_above
@@ -145,7 +145,7 @@ class LoadLease:
         Raises:
             LockBackendError: the store can't be reached, or refuses.
         """
-        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request) if request.wait > 0 else None
+        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request) if request.wait > 0 else None
         try:
             return (yield from wait_loop(self, request, waiter, Claim(BUSY), self.limits))
         except BaseException as failure:
@@ -257,7 +257,7 @@ class LoadLease:
             sent=sent,
             renew_for=request.renew_for,
             owner=owners.current_owner(),
-            home=request.home,
+            loop=request.loop,
             on_lost=None,
             outcome_unknown=False,
         )

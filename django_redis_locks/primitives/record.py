@@ -209,7 +209,7 @@ class RecordRef:
         request.wait -= clock.now() - begin
         if settled or request.wait <= 0:
             return record
-        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request)
+        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
         return (yield from wait_loop(self, request, waiter, record, self.options.acquire_limits))
 
     def _attempt_command(self, request: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
@@ -267,7 +267,7 @@ class RecordRef:
         max_hold: Duration | None = None,
         on_lost: Callable[[Record], object] | None = None,
         show_in_admin: ShowInAdmin = False,
-        home: object = None,
+        loop: object = None,
     ) -> Write:
         text = json_of(fields, self.name)
         if not renew and (max_hold is not None or on_lost is not None):
@@ -282,7 +282,7 @@ class RecordRef:
         nonce = tokens.mint_token() + suffix
         args = 0 if expected is None else Record._checked(expected).version, nonce, lease, text
         command = Command("record/put", self.keys[:3] + self._index_keys, args, self._parse)
-        return Write(expected, text, lease, renew_for, on_lost, home, nonce, command)
+        return Write(expected, text, lease, renew_for, on_lost, loop, nonce, command)
 
     def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
         return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)
@@ -313,7 +313,7 @@ class RecordRef:
             sent=sent,
             renew_for=write.renew_for or 0.0,
             owner=owners.current_owner(),
-            home=write.home,
+            loop=write.loop,
             on_lost=write.on_lost,  # its record stands for a grant
             outcome_unknown=False,
         )

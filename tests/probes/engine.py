@@ -42,14 +42,14 @@ def engine() -> Engine:
 
 def waiters(lock: Waitable) -> set[Waiter]:
     """The callers of this process that wait for a lock."""
-    homes = engine()._queues._queues.get(lock.lock_id, {})
-    return {waiter for queue in list(homes.values()) for waiter in list(queue.waiters)}
+    by_loop = engine()._queues._queues.get(lock.lock_id, {})
+    return {waiter for queue in list(by_loop.values()) for waiter in list(queue.waiters)}
 
 
 def all_registered(lock: Waitable) -> bool:
     """Whether the store knows of every local queue of a lock, and no wake-up is still to be answered."""
-    homes = engine()._queues._queues.get(lock.lock_id, {})
-    return all(queue.wakeups_answered == queue.wakeups and queue.enqueued_at for queue in list(homes.values()))
+    by_loop = engine()._queues._queues.get(lock.lock_id, {})
+    return all(queue.wakeups_answered == queue.wakeups and queue.enqueued_at for queue in list(by_loop.values()))
 
 
 def strike_head(lock: Waitable, error: BaseException) -> None:

@@ -51,7 +51,7 @@ INSISTS = Plan(insists=True)
 TOO_LONG = Plan(lease=5.3, stay=15.0)
 EXTENDS = Plan(lease=5.3, extend=60.0, stay=15.0)
 SHORT, SHORT_TOO = Plan(lease=5.3, stay=3.0), Plan(lease=5.3, stay=6.0)
-ELSEWHERE = Plan(home="a loop")
+ELSEWHERE = Plan(loop="a loop")
 
 LOSSES = {"reply", "request", "late"}
 ALL = LOSSES | {"cancel", "signal", "death", "deaf", "slow"}
@@ -106,7 +106,7 @@ MORE = {
     "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
     "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
-    "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
+    "a thread and a loop": case((A, ELSEWHERE), faults=1, floor=3_000),
     "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=1_000),
     "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
     "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=40_000),
@@ -225,7 +225,7 @@ def one_queue(patch: pytest.MonkeyPatch) -> None:
     real = LocalQueues._enqueue
 
     def join(self: LocalQueues, waiter: Waiter, *args: Any) -> None:
-        waiter.home = None
+        waiter.loop = None
         real(self, waiter, *args)
 
     patch.setattr(LocalQueues, "_enqueue", join)
@@ -257,7 +257,7 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (left_behind, "stays in line", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
     (kept_to_itself, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
     (told_in_vain, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
-    (one_queue, "stuck", case((Plan(home="a loop", blocked=True), A), (A,))),
+    (one_queue, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
     (one_number, "sleeps", case((STAYS,), (GIVES_UP,))),
     (cleared_once, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
 ]

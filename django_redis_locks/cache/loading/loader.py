@@ -32,7 +32,7 @@ active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.loadi
 """The loads inside which this thread or task runs, outermost first."""
 
 
-caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.home", default=None)
+caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.caller_loop", default=None)
 """The event loop of the task for which this thread loads in the background."""
 
 

@@ -35,18 +35,18 @@ class LockAcquisition(LockOwnership):
     __slots__ = ()
 
     @overload
-    def _new_request(self, blocking: Literal[True], timeout: None, home: object) -> AcquireRequest: ...
+    def _new_request(self, blocking: Literal[True], timeout: None, loop: object) -> AcquireRequest: ...
     @overload
-    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
-    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
+    def _new_request(self, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None: ...
+    def _new_request(self, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None:
         """The request of this caller; None if the answer is no without asking the store."""
-        if home is None and self.options.on_lost == "cancel":
+        if loop is None and self.options.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
         if getpid() != forks.known:
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)
-        request = AcquireRequest(wait, owners.current_owner(), home, raise_if_busy=usual)
+        request = AcquireRequest(wait, owners.current_owner(), loop, raise_if_busy=usual)
         if registry.knows(self.lock_id):
             newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:

@@ -113,7 +113,7 @@ class LockPrograms:
         lease = (
             self.options.lease if self.options.auto_release else 0
         )  # else it can't be handed over within the process
-        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, lease, request) if request.wait > 0 else None
+        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, lease, request) if request.wait > 0 else None
         return wait_loop(self, request, waiter, _NO_VERDICT, self.options.acquire_limits)
 
     def _attempt_outcome(
@@ -190,7 +190,7 @@ class LockPrograms:
             sent=sent,
             renew_for=self.options.renew_for,
             owner=request.owner,
-            home=request.home,
+            loop=request.loop,
             on_lost=self.options.on_lost,
             outcome_unknown=outcome_unknown,
         )
@@ -198,7 +198,7 @@ class LockPrograms:
     def _cleanup(self, token: str) -> Cleanup:
         return Cleanup(self.lock_id, self._release_command(token), self.options.lease / 1000)
 
-    def releasing(self, hold: Hold, home: object) -> Program[bool]:
+    def releasing(self, hold: Hold, loop: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
 
         If others wait for it in this process it is handed over to them, and the store isn't asked. If an earlier
@@ -206,7 +206,7 @@ class LockPrograms:
         """
         if hold.watched:
             self.performer.unwatch(hold)
-        if self.performer.queued(self.lock_id) and (yield from self._handing_over(hold, home)):
+        if self.performer.queued(self.lock_id) and (yield from self._handing_over(hold, loop)):
             return True
         before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
         hold.release_sent_in_time = before or in_time
@@ -233,16 +233,16 @@ class LockPrograms:
             return False
         raise self._loss_of(hold, "taken" if in_time else "expired")
 
-    def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
+    def _handing_over(self, hold: Hold, loop: object) -> Program[bool]:
         """Hand the lock over to a waiter of this process, if it is certainly held. After ``hand_overs`` times in a row
         the local queue registers behind those of other processes instead."""
         if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.performer.tuning.hand_overs:
-            hold.address = yield Requeue(self.lock_id, home)
+            hold.address = yield Requeue(self.lock_id, loop)
         else:
             handed: bool = yield HandOver(
-                HandedOverLock(hold, self._release_command, partial(self._adopted_reply, hold)), home
+                HandedOverLock(hold, self._release_command, partial(self._adopted_reply, hold)), loop
             )
             return handed
         return False

@@ -84,7 +84,7 @@ class Write(NamedTuple):
     lease: int
     renew_for: float | None
     on_lost: Callable[[Record], object] | None
-    home: object
+    loop: object
     nonce: str
     command: Command[RecordReply]
 
@@ -94,8 +94,8 @@ class ChangeRequest(WaitRequest):
 
     __slots__ = ("known",)
 
-    def __init__(self, expected: Record | None, wait: float, home: object) -> None:
-        super().__init__(wait, home)
+    def __init__(self, expected: Record | None, wait: float, loop: object) -> None:
+        super().__init__(wait, loop)
         self.known = 0 if expected is None else Record._checked(expected).version
 
 

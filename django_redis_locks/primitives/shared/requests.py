@@ -90,11 +90,11 @@ class ForeignValue:
 class WaitRequest:
     """A request of one caller that may wait."""
 
-    __slots__ = ("__weakref__", "home", "may_be_stored", "position", "subscribed", "wait", "waited", "waiter")
+    __slots__ = ("__weakref__", "loop", "may_be_stored", "position", "subscribed", "wait", "waited", "waiter")
 
-    def __init__(self, wait: float, home: object) -> None:
+    def __init__(self, wait: float, loop: object) -> None:
         self.wait = wait
-        self.home = home
+        self.loop = loop
         self.subscribed = False
         """A subscription to wake-ups was tried."""
         self.position: QueuePosition | None = None
@@ -111,9 +111,9 @@ class AcquireRequest(WaitRequest):
 
     __slots__ = ("block", "grant_id", "hold", "issued", "owner", "raise_if_busy", "reentered", "token")
 
-    def __init__(self, wait: float, owner: owners.Owner, home: object, *, raise_if_busy: bool = False) -> None:
+    def __init__(self, wait: float, owner: owners.Owner, loop: object, *, raise_if_busy: bool = False) -> None:
         self.wait = wait  # as WaitRequest does, without the call of super()
-        self.home = home
+        self.loop = loop
         self.subscribed = self.may_be_stored = False
         self.position = self.waiter = None
         self.waited = 0.0

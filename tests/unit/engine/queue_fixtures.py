@@ -70,9 +70,9 @@ class Line(LocalQueues):
     def left(self) -> list[tuple[LockId, str, HandedOverLock | None]]:
         return self.outside.gone
 
-    def sit(self, home: Any = None, lock_id: LockId = PLACE, lease: int = LEASE) -> Waiter:
+    def sit(self, loop: Any = None, lock_id: LockId = PLACE, lease: int = LEASE) -> Waiter:
         """Somebody joins, and hasn't asked yet."""
-        waiter = Waiter(lock_id, home, "inbox:", lease)
+        waiter = Waiter(lock_id, loop, "inbox:", lease)
         self._enqueue(waiter, self.outside)
         return waiter
 
@@ -92,9 +92,9 @@ class Line(LocalQueues):
         attempt = self.attempt(waiter, until, pause)
         return attempt, round(clock.now() - begin_wait, 6)
 
-    def asked(self, home: Any = None, lock_id: LockId = PLACE) -> Waiter:
+    def asked(self, loop: Any = None, lock_id: LockId = PLACE) -> Waiter:
         """A new head that has asked once."""
-        waiter = self.sit(home, lock_id)
+        waiter = self.sit(loop, lock_id)
         self.ask(waiter)
         return waiter
 
@@ -117,10 +117,10 @@ class Line(LocalQueues):
         assert isinstance(self.continue_wait(Wait(waiter, NEVER), self.outside), Attempt) is woken
         return woken
 
-    def pass_on(self, home: Any = None, reserved_fences: int = 0) -> HandedOverLock:
+    def pass_on(self, loop: Any = None, reserved_fences: int = 0) -> HandedOverLock:
         """A lock is handed over to whoever waits."""
         handed = handed_over_lock(reserved_fences=reserved_fences)
-        assert self.hand_over(HandOver(handed, home))
+        assert self.hand_over(HandOver(handed, loop))
         return handed
 
     def free(self, lock_id: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:

@@ -288,8 +288,8 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> No
     assert line.ask(second, NOWHERE) == Attempt(address(second), 7, False, None)
     assert line.requeue(Requeue(PLACE, None), line.outside) == address(second)
     assert line.ask(second).enqueued_at == 0
-    for lock_id, home in ((OTHER, None), (PLACE, asyncio)):
-        assert line.requeue(Requeue(lock_id, home), line.outside) == ""
+    for lock_id, loop in ((OTHER, None), (PLACE, asyncio)):
+        assert line.requeue(Requeue(lock_id, loop), line.outside) == ""
     line.stand(second)
     other = line.asked()
     assert other.queue.number != second.queue.number, "what an earlier queue left in the line is taken away later"
@@ -354,14 +354,14 @@ def test_closed_loop_leaves_its_queue_to_the_janitor(line: Line) -> None:
     ):
         mine = line.sit() if leaving else None
         waiter = line.closed(asked=asked)
-        handed = line.pass_on(waiter.home) if handing else None
+        handed = line.pass_on(waiter.loop) if handing else None
         assert not line.wake(PLACE, waiter.queue.number)
         if mine is not None:
             line.stand(mine, 0.0)
         else:
             mine = line.sit()
-            line.sit(mine.home)
+            line.sit(mine.loop)
         assert line.left == [(PLACE, address(waiter), handed)] * asked
-        assert waiter.home not in line._queues.get(PLACE, {})
+        assert waiter.loop not in line._queues.get(PLACE, {})
         line.left.clear()
         line._queues.clear()

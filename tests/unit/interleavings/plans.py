@@ -17,7 +17,7 @@ class Plan:
         extend: to so many seconds he extends his lease as soon as he is inside; 0 if not.
         rounds: how often he comes.
         insists: releases again if a release wasn't answered, as a caller may.
-        home: the threads, or some loop.
+        loop: an event loop, or None for a thread.
         blocked: his loop does something else as soon as he waits, and he never hears that it is his turn.
     """
 
@@ -27,5 +27,5 @@ class Plan:
     extend: float = 0.0
     schedule: int = 1
     insists: bool = False
-    home: object = None
+    loop: object = None
     blocked: bool = False

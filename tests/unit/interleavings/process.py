@@ -146,7 +146,7 @@ class Process:
         contender.number = number
         contender.schedule += 1
         performer.mint = contender.mint
-        contender.ask = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.home)
+        contender.ask = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.loop)
         contender.phase = "asking"
         contender.program = self.locks[index].acquiring(contender.ask)
         self._go_on(index, contender.program.send, None)
@@ -237,7 +237,7 @@ class Process:
         assert contender.grant is not None
         assert lock._end_grant(contender.grant)
         contender.phase = "leaving"
-        contender.program = lock.releasing(contender.grant.hold, contender.plan.home)
+        contender.program = lock.releasing(contender.grant.hold, contender.plan.loop)
         self._go_on(index, contender.program.send, None)
         if isinstance(contender.effect, HandOver):
             self._do(index)

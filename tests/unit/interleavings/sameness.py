@@ -61,7 +61,7 @@ _STALE = {
 _COUNTS = ("wakeups_answered", "wakeups_seen", "wakeups")
 """Counters of a queue that are only ever compared with each other, and raised."""
 
-_OF_QUEUES = ("home", "next_try", "waiters", "address", "enqueued_at", "handed", "number")
+_OF_QUEUES = ("loop", "next_try", "waiters", "address", "enqueued_at", "handed", "number")
 """What else there is of a queue, whether or not it differs from how it begins; and its trouble."""
 
 _ALL_OF_QUEUES = {*_COUNTS, *_OF_QUEUES, "_number", "failure"}

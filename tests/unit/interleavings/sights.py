@@ -138,8 +138,8 @@ def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
 
 
 def _numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:
-    for homes in process.engine._queues._queues.values():
-        for queue in homes.values():
+    for by_loop in process.engine._queues._queues.values():
+        for queue in by_loop.values():
             yield int(queue.number, 16)
     for contender in process.contenders:
         if contender.number:

@@ -181,16 +181,16 @@ class Process:
     def lock(self, **options: Any) -> Lock:
         return self.locks.rlock("a", **options) if options.pop("reentrant", False) else self.locks.lock("a", **options)
 
-    def hold(self, home: Any = None, **options: Any) -> Hold:
+    def hold(self, loop: Any = None, **options: Any) -> Hold:
         """Somebody else of this process acquires the lock."""
-        hold = self._else(self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), home)))
+        hold = self._else(self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), loop)))
         assert isinstance(hold, Hold)
         return hold
 
     def free(self, hold: Hold) -> bool:
         """And gives it back."""
         assert hold.release_grant(next(iter(hold.open_grants)))
-        return self._else(self.lock().releasing(hold, hold.home))
+        return self._else(self.lock().releasing(hold, hold.loop))
 
     def _else(self, program: Any) -> Any:
         self._aside = True
@@ -199,10 +199,10 @@ class Process:
         finally:
             self._aside = False
 
-    def sit(self, home: Any = None) -> Waiter:
+    def sit(self, loop: Any = None) -> Waiter:
         """Somebody else of this process waits."""
         lock = self.lock()
-        waiter = Waiter(lock.lock_id, home, lock.keys.inbox, 10_000)
+        waiter = Waiter(lock.lock_id, loop, lock.keys.inbox, 10_000)
         self.engine._queues._enqueue(waiter, self.engine)
         return waiter
 

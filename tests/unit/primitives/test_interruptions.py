@@ -17,50 +17,50 @@ Set = Callable[[Scene, Any], Callable[[Process], Any] | None]
 """Sets a scene, given the caller's loop; returns what happens while the caller holds the lock."""
 
 
-def other_frees(scene: Scene, home: Any) -> None:
+def other_frees(scene: Scene, loop: Any) -> None:
     hold = scene.other.hold()
     scene.process.waits += [lambda: None, lambda: scene.other.free(hold)]
 
 
 def fates(command: str, *fates: str) -> Set:
-    def set(scene: Scene, home: Any) -> None:
+    def set(scene: Scene, loop: Any) -> None:
         scene.process.backend.fates[command] = list(fates)
 
     return set
 
 
-def busy_after_a_late_request(scene: Scene, home: Any) -> None:
-    other_frees(scene, home)
+def busy_after_a_late_request(scene: Scene, loop: Any) -> None:
+    other_frees(scene, loop)
     scene.process.backend.fates["lock/acquire"] = ["late"]
 
 
-def inherits(scene: Scene, home: Any, reserved_fences: int = 0) -> None:
+def inherits(scene: Scene, loop: Any, reserved_fences: int = 0) -> None:
     process = scene.process
-    hold = process.hold(home)
+    hold = process.hold(loop)
     hold.reserved_fences = reserved_fences
     process.waits += [lambda: None, lambda: process.free(hold)]
 
 
-def inherits_unasked(scene: Scene, home: Any) -> None:
-    inherits(scene, home, reserved_fences=3)
+def inherits_unasked(scene: Scene, loop: Any) -> None:
+    inherits(scene, loop, reserved_fences=3)
 
 
-def stolen(scene: Scene, home: Any) -> None:
-    inherits(scene, home)
+def stolen(scene: Scene, loop: Any) -> None:
+    inherits(scene, loop)
     scene.process.waits += [lambda: None]
     steal = scene.process.waits.pop(1)
     scene.process.waits.insert(1, lambda: (steal(), scene.other.lock().force_release()))
 
 
-def heir(scene: Scene, home: Any) -> Callable[[Process], Any]:
-    return lambda process: process.sit(home)
+def heir(scene: Scene, loop: Any) -> Callable[[Process], Any]:
+    return lambda process: process.sit(loop)
 
 
-def lined_up(scene: Scene, home: Any) -> Callable[[Process], Any]:
+def lined_up(scene: Scene, loop: Any) -> Callable[[Process], Any]:
     def sit(process: Process) -> Any:
         (grant,) = registry.at(process.lock().lock_id)
         grant.hold.hand_overs = 16
-        return process.sit(home)
+        return process.sit(loop)
 
     return sit
 
