@@ -46,10 +46,10 @@ def _run_hooks() -> None:
                 known = found
 
 
-def run_all(renewals: Iterable[Callable[[], object]]) -> None:
+def run_all(hooks: Iterable[Callable[[], object]]) -> None:
     """Run all hooks even if one fails, because shared state would be worse, and raise the first error."""
     failures = []
-    for hook in renewals:
+    for hook in hooks:
         try:
             hook()
         except Exception as failure:  # noqa: BLE001 - raised when all are done

@@ -120,7 +120,7 @@ class Retries:
             for key in list(islice(self.pending, too_many)):
                 del self.pending[key]
             self._pause = tuning.invalidation_retry
-            self._function_cache()
+            self._plan_round()
             self._count(logging.WARNING, FAILED, len(items), reason)
             self._count(logging.ERROR, GIVEN_UP, too_many, "too many are waiting")
         self._log()  # last: a log handler may raise
@@ -165,7 +165,7 @@ class Retries:
         for (level, text, why), number in unlogged.items():
             metrics.log.log(level, text, number, self._alias, why)
 
-    def _function_cache(self) -> None:
+    def _plan_round(self) -> None:
         """Plan a round after the pause, unless there are no entries, or a round runs or begins earlier."""
         due = clock.now() + self._pause
         if self.pending and due < self._due:
@@ -201,7 +201,7 @@ class Retries:
         with self._mutex:
             self._due = inf
             self._pause = min(self._pause, longest_pause)
-            self._function_cache()
+            self._plan_round()
 
     def _round(self) -> float:
         """Repeat the pending invalidations: first those never repeated, then the least recently repeated.
