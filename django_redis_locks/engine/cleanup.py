@@ -37,7 +37,7 @@ class CleanupQueue:
         self._due: list[tuple[float, int, Command[int], LockId, float]] = []
         self._count = itertools.count().__next__
 
-    def sweep(self, effect: Cleanup) -> None:
+    def add(self, effect: Cleanup) -> None:
         now = clock.now()
         # Reported as freed without a wake-up: a late copy of the request may have unregistered this process's own
         # waiters

@@ -78,7 +78,7 @@ class Engine:
             HandOver: queues.hand_over,
             Requeue: partial(queues.requeue, engine=self),
             NotifyWaiters: notify_waiters,
-            Cleanup: maintenance.sweep,
+            Cleanup: maintenance.clean_up,
             ReportUnreachable: self._report_unreachable,
             Sleep: lambda effect: clock.sleep(effect.seconds),
         }
@@ -192,7 +192,7 @@ class Engine:
     def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
         if handed is not None:
             hold = handed.hold
-            self._maintenance.sweep(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
+            self._maintenance.clean_up(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
         keys = lock_id.lock, waiters_of(lock_id.lock)
         self._maintenance.send(Command("waiters/unregister", keys, (address,), parse_freed), lock_id)
 

@@ -121,9 +121,9 @@ class MaintenanceThread:
             raise
         self._started_in = self._pid
 
-    def sweep(self, effect: Cleanup) -> None:
+    def clean_up(self, effect: Cleanup) -> None:
         self._reset_if_forked()
-        self.put(lambda: self._cleanups.sweep(effect))
+        self.put(lambda: self._cleanups.add(effect))
         with contextlib.suppress(LockBackendError):  # the caller's own error is the one to report
             self._thread.start()
 

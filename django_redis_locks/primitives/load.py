@@ -269,8 +269,8 @@ class LoadLease:
         if request.waiter is not None:
             handlers[LeaveQueue](LeaveQueue(request.waiter, 0.0))
         if request.may_be_stored and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
-            sweep = self.abandoning(request.token, None, request.lease)
-            handlers[Cleanup](sweep)
+            cleanup = self.abandoning(request.token, None, request.lease)
+            handlers[Cleanup](cleanup)
 
     # The commands.
 

@@ -130,7 +130,7 @@ class RenderLease:
         """Release the lease in the background, from a finalizer."""
         claim, self._claim = self._claim, None
         if claim is not None:
-            sweep = self._load_lease.abandoning(self._token, claim.hold, self._lease)
-            self._coordinator.performer.handlers[type(sweep)](sweep)
+            cleanup = self._load_lease.abandoning(self._token, claim.hold, self._lease)
+            self._coordinator.performer.handlers[type(cleanup)](cleanup)
         if self._inflight is not None:
             self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)
