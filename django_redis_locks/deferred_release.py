@@ -127,11 +127,11 @@ class DeferredGrant(Grant):
     def waits_for_transaction(self) -> bool:
         if self not in _here.left:
             return False  # the thread that acquired it isn't the one that released it
-        self.settle()
+        self.release_if_ended()
         if self._until.keys() - {_RESPONSE}:
             return True
         if self.hold.state is State.RELEASING and running_loop() is None:  # the maintenance thread is about to free it
-            _engine(self.lock).settle(_PATIENCE)
+            _engine(self.lock).wait_until_idle(_PATIENCE)
         return False
 
     def covers(self, connections: list[Any]) -> bool:
@@ -154,7 +154,7 @@ class DeferredGrant(Grant):
         for alias in self._until.keys() - {_RESPONSE}:
             self.dropped(alias)
 
-    def settle(self) -> None:
+    def release_if_ended(self) -> None:
         """End the hold for all transactions that aren't open in this thread any more, whether or not a hook reported
         it."""
         still = {connection.alias for connection in open_transactions.open_now()} - self._dropped
@@ -236,7 +236,7 @@ _here = _ThreadLocal()
 def release_leftovers(**_: object) -> None:
     """Free the deferred locks of this thread whose transactions have ended. Called at the end of a request or task."""
     for deferred in list(_here.left):
-        deferred.settle()
+        deferred.release_if_ended()
 
 
 request_finished.connect(release_leftovers, dispatch_uid="django_redis_locks")

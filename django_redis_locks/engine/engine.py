@@ -95,10 +95,10 @@ class Engine:
         self._subscriber.close()
         self.backend.close()
 
-    def settle(self, seconds: float) -> None:
+    def wait_until_idle(self, seconds: float) -> None:
         """Wait until the maintenance thread has done all pending work, for at most ``seconds``. A barrier for tests."""
-        self._maintenance.settle(seconds)
-        self._maintenance.notices.settle(seconds)
+        self._maintenance.wait_until_idle(seconds)
+        self._maintenance.notices.wait_until_idle(seconds)
 
     def _call(self, command: Command[R]) -> R:
         if running_loop() is not None:

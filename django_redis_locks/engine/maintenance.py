@@ -183,7 +183,7 @@ class MaintenanceThread:
         thread = self._thread.ident
         return thread is not None and (bool(self._jobs) or not sleeps(thread) or self.notices.busy(sleeps))
 
-    def settle(self, seconds: float) -> None:
+    def wait_until_idle(self, seconds: float) -> None:
         """Wait until all jobs so far and all cleanup that is due are done, for at most ``seconds``."""
         for _ in range(2):  # the second job runs after the whole pass that ran the first one
             self._call_and_wait(lambda: None, seconds)
@@ -278,7 +278,7 @@ def _flush_at_exit() -> None:
     end = clock.system_now() + EXIT_FLUSH
     for maintenance in maintenance_threads():
         maintenance.flush(max(0.0, end - clock.system_now()))
-        maintenance.notices.settle(max(0.0, end - clock.system_now()))
+        maintenance.notices.wait_until_idle(max(0.0, end - clock.system_now()))
 
 
 atexit.register(_flush_at_exit)

@@ -63,7 +63,7 @@ class Notices:
         else:
             self._wakeup.set()
 
-    def settle(self, seconds: float) -> None:
+    def wait_until_idle(self, seconds: float) -> None:
         """Wait until all calls so far are made, for at most ``seconds``."""
         if self._first or self._calls or self._calling:
             call_and_wait(partial(self._put, self._calls), lambda: None, seconds)

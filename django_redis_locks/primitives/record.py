@@ -205,9 +205,9 @@ class RecordRef:
         # a caller with an older version than the head of the queue waits for another change
         begin = clock.now()
         command_reply = yield from self._sending(self._attempt_command(request, Attempt()), begin + request.wait)
-        record, settled, *_ = self._attempt_outcome(request, Attempt(), command_reply)
+        record, final, *_ = self._attempt_outcome(request, Attempt(), command_reply)
         request.wait -= clock.now() - begin
-        if settled or request.wait <= 0:
+        if final or request.wait <= 0:
             return record
         waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
         return (yield from wait_loop(self, request, waiter, record, self.options.acquire_limits))

@@ -71,13 +71,13 @@ def assert_none(grants: Iterable[Grant]) -> None:
         raise AssertionError(f"Locks are left held: {', '.join(left)}.")
 
 
-def settle() -> None:
+def wait_until_idle() -> None:
     """Wait until the background threads of all aliases have done their current work."""
     for alias in locks:
-        locks[alias].engine.settle(FLUSH)
+        locks[alias].engine.wait_until_idle(FLUSH)
 
 
 def held_here() -> list[Grant]:
     """The grants of this process that were neither released nor lost."""
-    settle()
+    wait_until_idle()
     return [grant for grant in registry.grants() if grant.held]

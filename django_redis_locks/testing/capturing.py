@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import signals
 from ..core import events
-from .asserting import settle
+from .asserting import wait_until_idle
 from .other_thread import by_test_helper
 
 
@@ -71,7 +71,7 @@ def capture_locks(using: str | None = None) -> Iterator[Captured]:
         yield found
     finally:
         try:
-            settle()  # another thread may be about to report a loss
+            wait_until_idle()  # another thread may be about to report a loss
         finally:
             for signal in each:
                 signal.disconnect(receive)

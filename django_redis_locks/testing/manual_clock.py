@@ -80,9 +80,9 @@ class ManualClock:
             ValueError: time doesn't go back.
         """
         end = self._end(seconds)
-        self._settle()
+        self._wait_until_idle()
         while self._step(end):
-            self._settle()
+            self._wait_until_idle()
 
     async def aadvance(self, seconds: float) -> None:
         """As ``advance``, also for the tasks of the running loop: everything that is due happens in order, each at its
@@ -95,9 +95,9 @@ class ManualClock:
             ValueError: time doesn't go back.
         """
         end = self._end(seconds)
-        await self._asettle()
+        await self._await_until_idle()
         while self._step(end):
-            await self._asettle()
+            await self._await_until_idle()
 
     def wait(self, lock: threading.Lock, seconds: float) -> None:
         """Sleep until the lock is acquired, or for this many seconds of this clock."""
@@ -118,10 +118,10 @@ class ManualClock:
 
     def _pass_until_woken(self, lock: threading.Lock) -> None:
         until = self._sleepers[self._owner][0]
-        self._settle()
+        self._wait_until_idle()
         while not lock.acquire(blocking=False) and self._now < until:
             self._step(until)
-            self._settle()
+            self._wait_until_idle()
 
     def _end(self, seconds: float) -> float:
         if not seconds >= 0:
@@ -147,27 +147,27 @@ class ManualClock:
 
     # Woken threads and tasks work before the clock continues.
 
-    def _settle(self) -> None:
+    def _wait_until_idle(self) -> None:
         for _ in range(2):  # threads and tasks may give work to the maintenance threads, and the reverse
-            self._settle_maintenance()
-            self._settle_threads()
-            self._settle_loops()
-        self._settle_maintenance()
+            self._wait_for_maintenance()
+            self._wait_for_threads()
+            self._wait_for_loops()
+        self._wait_for_maintenance()
 
-    async def _asettle(self) -> None:
+    async def _await_until_idle(self) -> None:
         for _ in range(2):
-            self._settle()
+            self._wait_until_idle()
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
-        self._settle()
+        self._wait_until_idle()
 
-    def _settle_maintenance(self) -> None:
+    def _wait_for_maintenance(self) -> None:
         for maintenance in maintenance_threads():
             if maintenance.busy(self._sleeps):
-                maintenance.settle(_PATIENCE)
+                maintenance.wait_until_idle(_PATIENCE)
                 self._until(lambda: not maintenance.busy(self._sleeps))  # noqa: B023 - called here
 
-    def _settle_threads(self) -> None:
+    def _wait_for_threads(self) -> None:
         """Wait until all threads sleep on this clock, run code of the project, or have ended. A thread that is about to
         sleep has read the clock already. Background threads of this package that read from a server or wait for work
         don't count."""
@@ -186,7 +186,7 @@ class ManualClock:
             until, lock = self._sleepers.get(thread, (-inf, None))
         return lock is not None and lock.locked() and until > self._now
 
-    def _settle_loops(self) -> None:
+    def _wait_for_loops(self) -> None:
         for loop in list(TaskEvent.loops):
             if loop is not running_loop() and loop.is_running():
                 with suppress(RuntimeError):  # it is just being closed

@@ -16,7 +16,7 @@ from tests.cache import backends
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import ON_REDIS, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import before_command, clear_guard, fail_command, settle, write_guard
+from tests.probes.cache import before_command, clear_guard, fail_command, wait_until_idle, write_guard
 from tests.probes.tuning import Tune
 
 
@@ -213,5 +213,5 @@ def test_check_without_an_answer_leaves_neither_value_nor_claim(
     assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
     monkeypatch.undo()
     assert caches[HERE].get("k") is None
-    settle(**at(HERE))
+    wait_until_idle(**at(HERE))
     assert get_or_load("k", lambda: "new", **at(THERE), ttl=60, wait=0, on_timeout="raise") == "new"

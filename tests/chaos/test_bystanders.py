@@ -203,7 +203,7 @@ def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
     for _ in range(3000):
         with memory.lock("a", expire=3600, on_lost=print):
             pass
-    memory.engine.settle(20)
+    memory.engine.wait_until_idle(20)
     assert probes.timer_count(memory) < 300
 
 

@@ -124,7 +124,7 @@ def at_every_line(client: Locks, error: type[BaseException], story: Callable[[St
 
 
 def nothing_left(client: Locks, where: str) -> None:
-    client.engine.settle(20)
+    client.engine.wait_until_idle(20)
     lock = client.lock("a")
     if lock.locked():
         until = clock.now() + 10

@@ -40,7 +40,7 @@ def test_late_copy_of_acquire_is_freed_within_seconds(
     assert grant is not None
     assert grant.hold.outcome_unknown
     face.release(grant)
-    proxied.engine.settle(20)
+    proxied.engine.wait_until_idle(20)
     proxy.deliver()
     eventually(lambda: int(direct.get("lock:{0}:fence") or 0) > grant.fence)  # the late copy took the lock
     eventually(lambda: not names(direct))

@@ -56,7 +56,7 @@ def test_fork_in_the_middle_leaves_parent_and_child_independent(
             renewed(mine)
             mine.ensure_held(confirm=True)
         asyncio.run(alone("c"))
-        client.engine.settle(20)
+        client.engine.wait_until_idle(20)
 
     async def main() -> None:
         await alone("d")

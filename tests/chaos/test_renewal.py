@@ -85,7 +85,7 @@ def test_renewal_that_crosses_a_release_reports_no_loss(
     grant.release()
     with client.lock("a"):  # a new hold of the key: a late "not mine" must not be applied to it
         released.set()
-        client.engine.settle(20)
+        client.engine.wait_until_idle(20)
     assert not [event for event in events if isinstance(event, Lost)]
 
 

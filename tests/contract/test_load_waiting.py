@@ -155,6 +155,6 @@ def test_an_unanswered_claim_or_store_ends_the_claim(load: LoadCalls, alice: Cal
             alice(load.claim, MINE)
         with lost_replies(), pytest.raises(LockBackendError):
             alice(call, MINE)
-        engine().settle(10)
+        engine().wait_until_idle(10)
         assert bob(load.claim, THEIRS, fresh_above=-1).verdict == CLAIMED
         bob(load.give_up, THEIRS)

@@ -54,7 +54,7 @@ class TestCalls:
         locks.lock("sms").force_release()
         in_thread(lambda: outcome(decorated))
         gc.collect()
-        locks["default"].engine.settle(5)
+        locks["default"].engine.wait_until_idle(5)
         assert locks.lock("sms").locked()
 
     def test_call_with_a_wait_waits_for_the_end_of_the_lease(self, function: Callable[..., Any], store: str) -> None:

@@ -29,7 +29,7 @@ def everything_that_is_logged(settings: Any, closed_port: int) -> None:
         in_thread(lambda: lock().force_release(reason="it hangs"))
     grant = in_thread(lock(expire=0.2, wait=PATIENCE, on_lost=lambda _: 1 / 0).acquire)
     until(lambda: grant.lost)
-    locks["default"].engine.settle(PATIENCE)
+    locks["default"].engine.wait_until_idle(PATIENCE)
     with suppress(LockLost):
         grant.release()
     entry = {**settings.REDIS_LOCKS["default"], "BACKEND": "django_redis_locks.backends.redis.RedisBackend"}

@@ -172,7 +172,7 @@ class TestMeanwhile:
                 connection.run_on_commit[0][1]()
             connection.run_on_commit.clear()
             gc.collect()
-            locks["default"].engine.settle(PATIENCE)
+            locks["default"].engine.wait_until_idle(PATIENCE)
 
         with transaction.atomic():
             service()
@@ -262,7 +262,7 @@ def fail() -> None:
 
 def settled_and_busy() -> bool:
     """The maintenance thread has nothing left to free."""
-    locks["default"].engine.settle(PATIENCE)
+    locks["default"].engine.wait_until_idle(PATIENCE)
     return is_busy()
 
 

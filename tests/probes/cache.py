@@ -60,9 +60,9 @@ def waiters_in_store(cache: Any, using: str | None = None) -> int:
     return len(coordinator_of(cache, using).engine._queues)
 
 
-def settle(cache: Any, using: str | None = None) -> None:
+def wait_until_idle(cache: Any, using: str | None = None) -> None:
     """Wait until background work of the engine is done."""
-    coordinator_of(cache, using).engine.settle(10)
+    coordinator_of(cache, using).engine.wait_until_idle(10)
 
 
 def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:

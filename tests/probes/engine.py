@@ -233,4 +233,4 @@ def event_listener(listener: Callable[[Event], object]) -> Iterator[None]:
 def report_losses() -> None:
     """Wait until receivers and log handlers know of each loss that was found."""
     for alias in locks:
-        locks[alias].engine.settle(10)
+        locks[alias].engine.wait_until_idle(10)

@@ -56,7 +56,7 @@ def wait_loop(
     give_up = begin + request.wait
     request.waiter = waiter
     uncontended = waiter is not None and requester.performer.uncontended(waiter)
-    attempted = settled = False
+    attempted = final = False
     pause = 0.0
     attempt: Attempt | None = _UNQUEUED_ATTEMPT
     if waiter is not None and not uncontended:
@@ -77,10 +77,10 @@ def wait_loop(
             )
         )
         attempted = True
-        verdict, settled, pause, effects = requester._attempt_outcome(request, attempt, command_reply)
+        verdict, final, pause, effects = requester._attempt_outcome(request, attempt, command_reply)
         for effect in effects:  # noqa: UP028 - it may be sent replies
             yield effect
-        if settled or waiter is None or (now := clock.now()) >= give_up:
+        if final or waiter is None or (now := clock.now()) >= give_up:
             break
         if uncontended:
             uncontended = False
@@ -94,7 +94,7 @@ def wait_loop(
         attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, pause), position)
     if waiter is not None:
         if not (uncontended and requester.performer.end_uncontended(waiter)):
-            yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if settled else None, request.position)
+            yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if final else None, request.position)
         request.waiter = None
         if not attempted and waiter.queue is not None and waiter.queue.failure is not None:
             # the head of the queue found the store down

@@ -36,7 +36,7 @@ def test_calls_are_made_in_their_order_and_one_that_fails_is_logged(
     for number in range(3):
         queue.post(lambda number=number: made.append((number, threading.current_thread().name)))
         queue.post(lambda: sys.exit("user code"))
-    queue.settle(PATIENCE)
+    queue.wait_until_idle(PATIENCE)
     assert made == [(number, "django-redis-locks notices") for number in range(3)]
     assert [record.getMessage() for record in caplog.records] == ["A notice of a lock failed"] * 3
 
@@ -96,7 +96,7 @@ def test_log_handler_that_exits_does_not_end_the_thread(queue: Notices, monkeypa
     made: list[int] = []
     queue.post(sys.exit)
     queue.post(lambda: made.append(1))
-    queue.settle(PATIENCE)
+    queue.wait_until_idle(PATIENCE)
     assert made == [1]
 
 

@@ -209,7 +209,7 @@ class Process:
     def stand(self, waiter: Waiter) -> None:
         self.engine._queues.leave(LeaveQueue(waiter, 0.0), self.engine)
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Late copies arrive, and the janitor does what was left to it."""
         self.backend.carry_out_late()
         while self._maintenance._jobs:
@@ -234,7 +234,7 @@ class Scene:
             wait()
         left = [f"renewal of {hold.token}" for hold in self.process.renewed if hold.state is State.HELD]
         left += ["a queue"] * len(self.process.engine._queues)
-        self.process.settle()
+        self.process.wait_until_idle()
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]
         left += [f"queued: {name}" for queue in store.queues.values() for name in queue]

@@ -117,7 +117,7 @@ def test_acquire_that_is_busy_after_a_lost_answer_takes_a_new_token(scene: Scene
     scene.process.waits += [lambda: None, lambda: scene.other.free(holder)]
     grant = acquire(scene)
     assert not grant.hold.outcome_unknown
-    scene.process.settle()
+    scene.process.wait_until_idle()
     grant.ensure_held(confirm=True)
 
 
@@ -126,7 +126,7 @@ def test_acquire_granted_after_its_lease_asks_again_with_another_token(scene: Sc
     scene.process.backend.delays = [10.0]
     grant = acquire(scene, 60)
     assert grant.hold.deadline == END + 10
-    scene.process.settle()
+    scene.process.wait_until_idle()
     grant.ensure_held(confirm=True)
 
 
@@ -213,7 +213,7 @@ def test_second_release_accepts_what_the_janitor_did(scene: Scene, heard: list[e
         grant.release()
     scene.process.outage.probe()
     if settled:
-        scene.process.settle()
+        scene.process.wait_until_idle()
     grant.release()
     assert grant.released
     assert [event.confirmed for event in heard if isinstance(event, events.Released)] == [not settled]
