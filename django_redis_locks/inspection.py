@@ -1,8 +1,8 @@
-"""The locks of an alias as values: lists, single locks, counts, forced release. The admin and the command use only
-this.
+"""Lists, inspects, counts and force-releases the locks of an alias. The admin and the management command use only this
+module.
 
-A list comes from the index of the alias, which is a hint; each listed lock is then read. Searching, and sorting by most
-columns, needs all locks, and covers the ``MOST`` locks whose leases end first.
+The index of the alias names the locks; each of them is then read, because the index may be out of date. A search, and
+most sort orders, read all locks, at most the ``MOST`` locks whose leases end first.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ Choice: TypeAlias = Literal["held", "overdue", "expired", "queued", "all"]
 """Which locks are listed. ``"held"`` includes overdue locks, but no queued jobs."""
 
 MOST: Final = 10_000
-"""At most this number of locks of an alias are searched and sorted."""
+"""The largest number of locks of an alias that are searched and sorted."""
 
 LONGEST_PAGE: Final = 1000
+"""The largest ``limit``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the locks of an alias.
+    """One page of a list of locks.
 
     Attributes:
-        rows: the locks. Those that were released while the page was read are left out.
+        rows: the locks, without those that were released while the page was read.
         total: the number of all locks in this state with matching keys.
-        next: the cursor of the next page; None after the last one.
+        next: the cursor of the next page; None on the last page.
         partial: True if there are more than ``MOST`` locks; the others were neither searched nor sorted.
         indexed: False if ``INDEX`` is off for this alias, so that no locks are listed.
     """
@@ -80,9 +81,9 @@ class Counts:
     """The numbers of locks of an alias.
 
     Attributes:
-        held: locks that are held, and jobs that run.
+        held: held locks, and running jobs.
         expired: leases that ended without a release within the last hour.
-        queued: jobs that wait to begin.
+        queued: jobs that haven't started.
     """
 
     held: int
@@ -103,16 +104,16 @@ def held(
 
     Args:
         using: the alias.
-        match: a part of the key, or a pattern for all of it with ``*`` and ``?``, both without regard to case; or the
-            digest of a key in the log.
+        match: a part of the key; or a pattern with ``*`` and ``?`` for the whole key; or the digest that log records
+            have instead of the key. Case is ignored.
         state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
-        order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with
-            a minus in front, descending.
+        order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; a
+            minus in front sorts in descending order.
         limit: the largest number of locks on the page, 1 to 1 000.
         cursor: where the page begins: 0, or ``next`` of the previous page.
 
     Raises:
-        ValueError: an argument out of its range.
+        ValueError: an argument is out of its range.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
@@ -173,14 +174,14 @@ async def acounts(using: str = DEFAULT) -> Counts:
 def force_release(
     key: str, *, using: str = DEFAULT, fence: int | None = None, reason: str = "", actor: str = ""
 ) -> bool:
-    """Release a lock that another holder has. Its holder continues until it notices, with its next renewal.
+    """Release a lock without its holder. The holder's work goes on until its next renewal detects the loss.
 
     Args:
         key: the filled key.
         using: the alias.
-        fence: release only the hold with this fence, not a later one.
-        reason: for the log and the signal.
-        actor: the user or program that does it, for the log and the signal.
+        fence: release the lock only if its current hold has this fence.
+        reason: why, for the log and the signal.
+        actor: the user or program that releases it, for the log and the signal.
 
     Returns:
         Whether a lock was released.
@@ -206,8 +207,8 @@ STATES: dict[str, tuple[str, ...]] = {
     "queued": ("queued",),
     "all": ("queued", "held", "ended"),
 }
-"""The parts of the index to read for each choice. A lock moves in this order, so one that moves meanwhile isn't
-missed."""
+"""The parts of the index to read for each choice, in the order in which a lock moves through them: a lock that moves
+during the reading is found in the later part."""
 
 COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,
@@ -219,112 +220,113 @@ COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "holder": lambda info: str(info.holder or ""),
 }
 
-_OF_ENTRIES: dict[str, Callable[[Entry], Any]] = {
+_ENTRY_COLUMNS: dict[str, Callable[[Entry], Any]] = {
     "lease_left": lambda entry: entry.ends,
     "key": lambda entry: readable(escaped_in(entry.lock)),
 }
-"""The columns that the index has."""
+"""The columns by which index entries can be sorted before their locks are read."""
 
 
 def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, cursor: int) -> Program[Page]:
-    column, backwards = order.removeprefix("-"), order.startswith("-")
-    _one_of("state", state, STATES)
-    _one_of("order", column, COLUMNS)
-    _within("limit", limit, 1, LONGEST_PAGE)
-    _within("cursor", cursor, 0, sys.maxsize)
+    column, descending = order.removeprefix("-"), order.startswith("-")
+    _check_choice("state", state, STATES)
+    _check_choice("order", column, COLUMNS)
+    _check_range("limit", limit, 1, LONGEST_PAGE)
+    _check_range("cursor", cursor, 0, sys.maxsize)
     if not client.settings.index:
         return Page([], 0, None, indexed=False)
-    parts = [listing for part in STATES[state] for listing in _listings(client, part)]
+    parts = [index_part for part in STATES[state] for index_part in _index_parts(client, part)]
     if state in ("held", "expired", "queued") and not match and column == "lease_left" and len(parts) == 1:
-        page = yield from entries(*parts[0], cursor, limit, last_first=backwards)  # the index is in this order
-        rows = yield from _looking(client, page.found, page.at)
-        return Page(_of_state(rows, state), page.total, _next(cursor, limit, page.total))
-    read: dict[str, Entry] = {}
+        page = yield from entries(*parts[0], cursor, limit, last_first=descending)  # the index is in this order
+        rows = yield from _reading(client, page.found, page.at)
+        return Page(_filter_state(rows, state), page.total, _next(cursor, limit, page.total))
+    entry_of: dict[str, Entry] = {}
     partial, now = False, 0.0
-    for listing, which in parts:
-        page = yield from entries(listing, which, 0, MOST)
-        read.update((entry.lock, entry) for entry in page.found)
+    for index, part in parts:
+        page = yield from entries(index, part, 0, MOST)
+        entry_of.update((entry.lock, entry) for entry in page.found)
         partial = partial or page.total > len(page.found)
         now = page.at
-    found = list(read.values())
+    found = list(entry_of.values())
     if match:
-        found = list(filter(_matching(match), found))
-    by = _OF_ENTRIES.get(column)
-    if by is not None and state != "overdue":  # only the locks of the page need to be read
-        found.sort(key=by, reverse=backwards)
-        rows = yield from _looking(client, found[cursor : cursor + limit], now)
-        return Page(_of_state(rows, state), len(found), _next(cursor, limit, len(found)), partial)
-    rows = _of_state((yield from _looking(client, found, now)), state)
-    rows.sort(key=COLUMNS[column], reverse=backwards)
+        found = list(filter(_matcher(match), found))
+    sort_key = _ENTRY_COLUMNS.get(column)
+    if sort_key is not None and state != "overdue":  # only the locks of the page need to be read
+        found.sort(key=sort_key, reverse=descending)
+        rows = yield from _reading(client, found[cursor : cursor + limit], now)
+        return Page(_filter_state(rows, state), len(found), _next(cursor, limit, len(found)), partial)
+    rows = _filter_state((yield from _reading(client, found, now)), state)
+    rows.sort(key=COLUMNS[column], reverse=descending)
     return Page(rows[cursor : cursor + limit], len(rows), _next(cursor, limit, len(rows)), partial)
 
 
-def _listings(client: Locks, part: str) -> list[tuple[str, str]]:
-    """The indexes that contain a part, each with the name of the part there."""
+def _index_parts(client: Locks, part: str) -> list[tuple[str, str]]:
+    """Return the indexes that contain a part, each with the name of the part there."""
     if part == "queued":
-        return [(queued_index(listing), "held") for listing in client.listings]
-    return [(listing, part) for listing in client.listings]
+        return [(queued_index(index), "held") for index in client.listings]
+    return [(index, part) for index in client.listings]
 
 
 def _next(cursor: int, limit: int, total: int) -> int | None:
     return cursor + limit if cursor + limit < total else None
 
 
-def _of_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
-    """The rows in this state, without locks that were released since the index was read."""
+def _filter_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
+    """Return the rows in this state, without locks that were released since the index was read."""
     held = ("held", "overdue", "foreign")
     wanted = {"held": held, "all": (*held, "expired", "queued")}
     return [row for row in rows if row.state in wanted.get(state, (state,))]
 
 
-_digest = re.compile(r"[0-9a-f]{16}").fullmatch
+_is_digest = re.compile(r"[0-9a-f]{16}").fullmatch
 
 
-def _matching(match: str) -> Callable[[Entry], bool]:
+def _matcher(match: str) -> Callable[[Entry], bool]:
+    """Return the function that decides whether the key of an index entry matches."""
     pattern = match.casefold()
-    if _digest(pattern):
+    if _is_digest(pattern):
         return lambda entry: (
             pattern in (key := readable(escaped_in(entry.lock))).casefold() or digest_of(key) == pattern
         )
-    if not any(sign in pattern for sign in "*?"):
+    if not any(wildcard in pattern for wildcard in "*?"):
         return lambda entry: pattern in readable(escaped_in(entry.lock)).casefold()
-    pattern = pattern.replace("[", "[[]")  # brackets in keys are no pattern
+    pattern = pattern.replace("[", "[[]")  # fnmatch would take brackets for a character class
     return lambda entry: fnmatchcase(readable(escaped_in(entry.lock)).casefold(), pattern)
 
 
-def _looking(client: Locks, found: list[Entry], now: float) -> Program[list[LockInfo]]:
-    seen = yield from inspecting_many([entry.lock for entry in found])
+def _reading(client: Locks, found: list[Entry], now: float) -> Program[list[LockInfo]]:
+    inspections = yield from inspecting_many([entry.lock for entry in found])
     return [
-        _info(client, readable(escaped_in(entry.lock)), look, now, entry.ends)
-        for entry, look in zip(found, seen, strict=True)
+        _info(client, readable(escaped_in(entry.lock)), inspection, now, entry.ends)
+        for entry, inspection in zip(found, inspections, strict=True)
     ]
 
 
 def _finding(client: Locks, key: str) -> Program[LockInfo]:
     lock = client.listed(key).keys.lock
-    (look,) = yield from inspecting_many([lock])
-    return _info(client, readable(escaped_in(lock)), look)
+    (inspection,) = yield from inspecting_many([lock])
+    return _info(client, readable(escaped_in(lock)), inspection)
 
 
-def _info(client: Locks, key: str, look: Inspection, now: float = 0.0, ends: float = 0.0) -> LockInfo:
-    return info_of(client.settings.alias, key, look, client.max_hold, now, ends)
+def _info(client: Locks, key: str, inspection: Inspection, now: float = 0.0, ends: float = 0.0) -> LockInfo:
+    return info_of(client.settings.alias, key, inspection, client.max_hold, now, ends)
 
 
 def _counting(client: Locks) -> Program[Counts]:
     totals = dict.fromkeys(STATES["all"], 0)
     if client.settings.index:
         for part in totals:
-            for listing in _listings(client, part):
-                totals[part] += (yield from entries(*listing, 0, 0)).total
+            for index, part_there in _index_parts(client, part):
+                totals[part] += (yield from entries(index, part_there, 0, 0)).total
     return Counts(totals["held"], totals["ended"], totals["queued"])
 
 
-def _one_of(what: str, value: object, known: Iterable[str]) -> None:
+def _check_choice(what: str, value: object, known: Iterable[str]) -> None:
     if value not in tuple(known):
         raise ValueError(f"{what} is one of {', '.join(known)}, not {value!r}")
 
 
-def _within(what: str, value: object, least: int, most: int) -> None:
+def _check_range(what: str, value: object, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         bounds = f"from {least} on" if most == sys.maxsize else f"from {least} to {most}"
         raise ValueError(f"{what} is a whole number {bounds}, not {value!r}")

@@ -1,7 +1,8 @@
-"""A small value that processes change by compare-and-set, with a lease: a base for state machines across processes.
+"""The record primitive: a small JSON value with a lease, changed by compare-and-set. State machines across processes
+build on it.
 
-Every write carries a nonce, by which a repeated request recognizes its own write; and a version that is never reused,
-since it is a fence.
+Every write has a nonce, by which a repeated request recognizes its own write, and gets a version. Versions are never
+reused, so they serve as fences.
 """
 
 from __future__ import annotations
@@ -52,10 +53,11 @@ KIND: Final = "record"
 
 @dataclass(frozen=True, slots=True)
 class RecordRef:
-    """The record under one key. Immutable; each method is one round trip and stands beside its ``a`` twin.
+    """A reference to the record under one key. Immutable. Each method except ``wait_for_change`` is one round trip, and
+    each has an asynchronous twin with the prefix ``a``.
 
-    All raise ``LockBackendError`` if the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses for as long as
-    the terms ``wait``, and ``LockKeyError`` if something else lives under the key.
+    All methods raise ``LockBackendError`` if the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses
+    requests for as long as the option ``wait``, and ``LockKeyError`` if the key holds a value that is no record.
     """
 
     performer: Performer
@@ -67,7 +69,7 @@ class RecordRef:
     options: LockOptions
 
     def get(self) -> Record | None:
-        """The record as it is, or None."""
+        """Read the record. Returns None if there is none."""
         return run(self._getting(), self.performer)
 
     async def aget(self) -> Record | None:
@@ -85,25 +87,29 @@ class RecordRef:
         on_lost: Callable[[Record], object] | None = None,
         show_in_admin: ShowInAdmin = False,
     ) -> Written:
-        """Write, if the record is still the one that is expected.
+        """Write the record if its version is still the expected one.
 
         Args:
-            expected: the record as the caller knows it; None: there is none.
-            fields: what to write: names, and values that JSON knows.
-            expire: seconds after which it is gone; by default the alias's ``EXPIRE``.
-            renew: keep it while this thread or task lives and the returned record is reachable.
-            max_hold: seconds for which it is renewed at most; -1 for ever; by default the alias's ``MAX_HOLD``.
-            on_lost: of a record that is renewed: called with the record when its lease is lost, in a thread for such
-                calls, or in the loop of the task that wrote it.
-            show_in_admin: show it among the held locks, where an operator can free it; ``"queued"``: among what waits
-                to begin. It stays there, as its lease is prolonged, until another write or a drop.
+            expected: the record that the caller read or wrote last; None if there must be none.
+            fields: a mapping of names to values that JSON can express.
+            expire: seconds until the lease of the record ends; by default the alias's ``EXPIRE``.
+            renew: renew the lease while this thread or task lives and the returned record is referenced.
+            max_hold: the largest number of seconds for which the lease is renewed; -1 for ever; by default the alias's
+                ``MAX_HOLD``. Only with ``renew``.
+            on_lost: called with the record when the renewed lease is lost, in a thread for such calls, or in the event
+                loop of the task that wrote the record. Only with ``renew``.
+            show_in_admin: list the record among the held locks, where an operator can release it; ``"queued"``: among
+                the queued jobs. It stays listed until another write or a drop.
+
+        Returns:
+            ``Written``: true with the written record, or false with the current one.
 
         Raises:
             TypeError: JSON can't express the fields.
-            ValueError: an argument is out of its range, or of no use without ``renew``.
+            ValueError: an argument is out of its range, or needs ``renew``.
         """
         write = self._prepare_write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin)
-        self.performer.may_block()  # refused before the renewal of what is expected ends
+        self.performer.may_block()  # checked before the program stops the renewal of the expected record
         return run(self._putting(write), self.performer)
 
     async def aput(
@@ -124,8 +130,11 @@ class RecordRef:
         return await arun(self._putting(write), self.performer)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
-        """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier. One that
-        was renewed and was lost isn't prolonged: what is there then is the answer."""
+        """Extend the lease of the record to ``expire`` seconds from now. A lease that ends later is left as it is,
+        unless ``shorten`` is True.
+
+        A renewed record that was lost isn't extended; the result is then false, with the current record.
+        """
         return run(self._touching(expected, lease_ms(expire), shorten), self.performer)
 
     async def atouch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -133,7 +142,7 @@ class RecordRef:
         return await arun(self._touching(expected, lease_ms(expire), shorten), self.performer)
 
     def drop(self, expected: Record) -> Written:
-        """Delete it, if it is still the one that is expected."""
+        """Delete the record if its version is still the expected one."""
         self.performer.may_block()
         return run(self._dropping(expected), self.performer)
 
@@ -142,7 +151,8 @@ class RecordRef:
         return await arun(self._dropping(expected), self.performer)
 
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
-        """Return the record when its version isn't the expected one, or after ``timeout`` seconds; -1 waits for ever."""
+        """Wait until the record's version differs from the expected one. Returns the current record, or None if there is
+        none, after ``timeout`` seconds at the latest; -1 waits for ever."""
         request = ChangeRequest(expected, wait_seconds(timeout, "timeout"), None)
         try:
             return run(self._waiting_for_change(request), self.performer)
@@ -169,7 +179,7 @@ class RecordRef:
         self._stop_renewal(write.expected)
         try:
             reply, sent, _ = yield from self._sending(write.command)
-        except GeneratorExit:  # abandoned: its lease ends it
+        except GeneratorExit:  # the program was abandoned; a record that it wrote ends with its lease
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
@@ -178,7 +188,7 @@ class RecordRef:
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
-        fields = parse_json(write.text)  # as others will read them
+        fields = parse_json(write.text)  # as a later get() returns them
         if write.renew_for is not None:
             hold = self._hold(write, fields, reply.record.version, sent)
             self.performer.watch(hold, partial(self._renew_command, reply.record.version), write.lease)
@@ -186,13 +196,13 @@ class RecordRef:
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         hold = Record._checked(expected)._hold
-        if hold is not None and hold.lost_why is not None:  # nothing would renew it any more
+        if hold is not None and hold.lost_why is not None:  # its renewal has stopped
             return Written(False, (yield from self._getting()))
         command = Command("record/touch", self._touch_keys, (expected.version, lease, int(shorten)), self._parse)
         reply, sent, _ = yield from self._sending(command)
         if not reply.ok:
             return Written(False, reply.record)
-        if hold is not None and not hold.extend_deadline(sent, lease):  # the reply is late: the loss was reported
+        if hold is not None and not hold.extend_deadline(sent, lease):  # the reply came after the loss was reported
             return Written(False, Record(expected.version, expected.fields, lease / 1000))
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
@@ -202,11 +212,11 @@ class RecordRef:
         return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
     def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
-        # a caller with an older version than the head of the queue waits for another change
-        begin = clock.now()
-        command_reply = yield from self._sending(self._attempt_command(request, Attempt()), begin + request.wait)
+        # The head of the local queue may know a newer version than this caller, so the caller asks once before it queues
+        started = clock.now()
+        command_reply = yield from self._sending(self._attempt_command(request, Attempt()), started + request.wait)
         record, final, *_ = self._attempt_outcome(request, Attempt(), command_reply)
-        request.wait -= clock.now() - begin
+        request.wait -= clock.now() - started
         if final or request.wait <= 0:
             return record
         waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
@@ -222,7 +232,7 @@ class RecordRef:
         request.position = reply.position
         record = reply.record
         if (0 if record is None else record.version) != request.known:
-            return record, True, 0.0, ()  # the next waiter may wait for another change: it asks at once
+            return record, True, 0.0, ()  # 0.0: the next waiter asks at once, since it may expect another version
         return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
 
     def _stop_renewal(self, record: Record | None) -> None:
@@ -232,7 +242,8 @@ class RecordRef:
 
     def _undo_request(self, request: WaitRequest, failure: BaseException) -> None:
         if request.waiter is not None:
-            leave = LeaveQueue(request.waiter, 0.0)  # the next one asks at once: a wake-up may have been spent
+            # 0.0: the next waiter asks at once, since a wake-up may have been consumed
+            leave = LeaveQueue(request.waiter, 0.0)
             run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
         if isinstance(failure, LockBackendError):
             self._with_context(failure)
@@ -271,7 +282,7 @@ class RecordRef:
     ) -> Write:
         text = json_of(fields, self.name)
         if not renew and (max_hold is not None or on_lost is not None):
-            raise ValueError("max_hold and on_lost are for a record that is renewed: renew=True")
+            raise ValueError("max_hold and on_lost need renew=True")
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
         suffix = nonce_suffix(show_in_admin)
@@ -296,7 +307,7 @@ class RecordRef:
 
     @property
     def _index_keys(self) -> tuple[str, ...]:
-        """Where the store lists records, if it does."""
+        """Return the indexes that may list the record; none if the alias has no index."""
         listing = self.keys.listing
         return (listing, queued_index(listing)) if self.options.index else ()
 
@@ -314,23 +325,25 @@ class RecordRef:
             renew_for=write.renew_for or 0.0,
             owner=owners.current_owner(),
             loop=write.loop,
-            on_lost=write.on_lost,  # its record stands for a grant
+            on_lost=write.on_lost,
             outcome_unknown=False,
         )
         if write.on_lost is not None:
-            # made when it is called for: the user may have kept the record that a touch returned
+            # on_lost is called with a new Record: the caller may have kept only the one that touch() returned. It refers
+            # to the hold weakly, since the renewal ends when no record refers to the hold
             hold.grant = partial(renewed_record, version, fields, write.lease, weakref.ref(hold))
         return hold
 
     # The replies.
 
     def _parse(self, reply: list[Any]) -> RecordReply:
-        """``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what lives there]``."""
+        """Parse ``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what the key
+        holds]``."""
         outcome, *rest = reply
         if outcome == -1:
             raise LockKeyError(
                 f"the key of record {self.name!r} of alias {self.alias!r} holds {as_text(rest[0])}. "
-                "Delete that, or choose another key or KEY_PREFIX",
+                "Delete that value, or choose another key or KEY_PREFIX",
                 key=self.key,
                 name=self.name,
                 alias=self.alias,
@@ -343,7 +356,7 @@ class RecordRef:
         return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
 
     def _parse_get(self, reply: list[Any]) -> RecordReply:
-        """As ``_parse``; the last element is the position of this process among the waiters."""
+        """Parse as ``_parse``; the last element is this process's position in the store's wait queue."""
         if reply[0] == -1:
             return self._parse(reply)
         return self._parse(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))

@@ -1,11 +1,11 @@
-"""A pool of connections to one server, for threads. Each connection serves one request at a time.
+"""The connection pool for synchronous callers (threads). Each connection serves one request at a time.
 
-Idle connections form a stack (last in, first out) without a mutex: each step is one atomic operation of a list, so
-other threads, signal handlers and the garbage collector may run between two steps.
+Idle connections form a stack (last in, first out) without a mutex: each step is one atomic list operation, so other
+threads, signal handlers and the garbage collector may run between two steps.
 
 Any exception between the first byte sent and the last byte read, such as a lost connection or a KeyboardInterrupt,
-closes the connection, because an unread reply would answer the next request. The socket is closed with SO_LINGER 0, so
-that unsent bytes are discarded.
+closes the connection; otherwise the next request would read the reply of this one. The socket is closed with SO_LINGER
+0, so that unsent bytes are discarded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class DemotedError(Exception):
-    """The connected server is no longer the master, or restarted. After a failover behind one address a new connection
-    may lead to another server."""
+    """The connected server is no longer the master, or is restarting. After a failover behind one address, a new
+    connection may reach the new master."""
 
     def __init__(self, error: ServerError) -> None:
         super().__init__(str(error))
@@ -40,7 +40,7 @@ class DemotedError(Exception):
 
 
 class PooledConnection:
-    """A connection of redis-py, its socket, and when it has to be checked and replaced."""
+    """A redis-py connection, its socket, and the times at which it must be checked or replaced."""
 
     __slots__ = (
         "__weakref__",
@@ -67,12 +67,12 @@ class PooledConnection:
         self.pid = getpid()
         self.opened_at = now()
         self.replace_at = self.opened_at + lifetime(max_age)
-        """When the connection has to be replaced."""
+        """The time from which the connection isn't used again."""
         self.idle_check_at = 0.0
-        """When an idle connection has to be checked before use."""
+        """The time from which an idle connection must be checked before use."""
 
     def deadline_after(self, started: float) -> float | None:
-        """Return when a request that was started at this time has to be answered; None is never."""
+        """Return the time at which a request that started then times out; None without a timeout."""
         return None if self.timeout is None else started + self.timeout
 
     def close(self) -> None:
@@ -83,7 +83,13 @@ class PooledConnection:
 
 
 class ConnectionPool:
-    """Connections to one server for threads."""
+    """The connections of this process's threads to one server.
+
+    Args:
+        make: creates a redis-py connection, not yet connected.
+        max_age: seconds after which a connection is replaced.
+        last_timeout: the time of the server's last timeout, shared with other pools.
+    """
 
     def __init__(
         self, make: Callable[[], redis.Connection], max_age: float, last_timeout: LastTimeout | None = None
@@ -95,7 +101,7 @@ class ConnectionPool:
         self._reset_trimming()
 
     def execute(self, request: bytes) -> Any:
-        """Send one request and return its reply, also if it is an error reply.
+        """Send one request and return its reply. An error reply is returned, not raised.
 
         Raises:
             Failure: the connection failed.
@@ -141,7 +147,7 @@ class ConnectionPool:
 
         Args:
             timeout: seconds until the last reply must have arrived.
-            fail_if_demoted: treat a demotion error on a reused connection as a failed connection.
+            fail_if_demoted: treat a demotion error on a reused connection as a failure of the connection.
 
         Raises:
             Failure: the connection failed.
@@ -181,10 +187,10 @@ class ConnectionPool:
     def _checkout(
         self, connection: PooledConnection | None, at: float, deadline: float | None = None
     ) -> tuple[PooledConnection, bool]:
-        """Return this connection, another idle one or a new one, and whether it was used before."""
+        """Return this connection if it is usable, else another idle or new one, and whether it was used before."""
         self._close_idle(lambda other: at >= other.replace_at or self._is_suspect(other))
         while connection is not None:
-            if connection.pid == getpid():  # else a fork didn't run Python's hooks
+            if connection.pid == getpid():  # it differs after a fork by C code, which runs no Python hooks
                 if at < connection.replace_at and (at < connection.idle_check_at or not self._is_unusable(connection)):
                     return connection, True
                 connection.close()
@@ -201,7 +207,7 @@ class ConnectionPool:
         return self._is_suspect(connection) or has_unread_data(connection.sock, connection.python_timeout)
 
     def _is_suspect(self, connection: PooledConnection) -> bool:
-        """Return whether a request timed out since this connection was used: its server may be unreachable too."""
+        """Return whether a request on any connection timed out since this one was used: it may be broken, too."""
         return connection.idle_check_at < self._last_timeout.at
 
     def _close_idle(self, condition: Callable[[PooledConnection], bool]) -> None:
@@ -243,10 +249,10 @@ class ConnectionPool:
         return Failure(failure, sent=True, on_reused_connection=on_reused_connection)
 
     def _close_older(self, connection: PooledConnection) -> None:
-        """Close idle connections that aren't newer than this one: they lead to the same demoted server."""
+        """Close idle connections that aren't newer than this one: they reach the same demoted server."""
         self._close_idle(lambda other: other.opened_at <= connection.opened_at)
 
-    # After a peak the surplus connections at the bottom of the stack are never used again: a timer closes them
+    # After a peak, the connections at the bottom of the stack stay unused: a timer closes them
 
     def _reset_trimming(self) -> None:
         self._open_connections: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
@@ -271,8 +277,8 @@ class ConnectionPool:
     def _trim(self) -> None:
         """Close connections that were idle for ``MAX_IDLE_TIME``, except the most recently used one."""
         self._trim_scheduled = False
-        old, kept = now() - MAX_IDLE_TIME, self._idle[-1:]
-        self._close_idle(lambda connection: connection.idle_check_at < old and connection not in kept)
+        oldest, last_used = now() - MAX_IDLE_TIME, self._idle[-1:]
+        self._close_idle(lambda connection: connection.idle_check_at < oldest and connection not in last_used)
         self._schedule_trim()
 
     def _take_all(self) -> Iterator[PooledConnection]:
@@ -285,8 +291,8 @@ class ConnectionPool:
 
 
 def _send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
-    """Send the remaining bytes, with one deadline for all of them: a server that reads slowly would delay them for
-    ever."""
+    """Send the remaining bytes with one deadline for all of them. A timeout for each ``send`` would never expire if the
+    server read a few bytes at a time."""
     deadline = connection.deadline_after(started)
     if deadline is None:
         connection.sock.sendall(data)
@@ -296,10 +302,10 @@ def _send_rest(connection: PooledConnection, data: bytes, started: float) -> Non
 
 
 def _send(connection: PooledConnection, data: bytes, deadline: float) -> None:
-    left = memoryview(data)
-    while left:
+    unsent = memoryview(data)
+    while unsent:
         _set_deadline(connection, deadline)
-        left = left[connection.sock.send(left) :]
+        unsent = unsent[connection.sock.send(unsent) :]
 
 
 def _read(connection: PooledConnection, data: bytes | None, count: int, deadline: float | None) -> list[Any]:
@@ -331,7 +337,7 @@ def _read(connection: PooledConnection, data: bytes | None, count: int, deadline
 
 
 def _keep_receiving(connection: PooledConnection, since: float) -> bytes:
-    """Repeat ``recv`` after its first ``RECV_SLICE`` passed without data, until the connection's timeout."""
+    """Repeat ``recv``, which waits for ``RECV_SLICE`` only, until data arrives or the connection's timeout expires."""
     assert connection.timeout is not None  # noqa: S101 - without a timeout recv() blocks
     while now() < since + connection.timeout:
         try:
@@ -343,7 +349,7 @@ def _keep_receiving(connection: PooledConnection, since: float) -> bytes:
 
 
 def _set_deadline(connection: PooledConnection, deadline: float) -> None:
-    left = deadline - now()
-    if left <= 0:
+    remaining = deadline - now()
+    if remaining <= 0:
         raise TimeoutError("no answer in time")
-    connection.sock.settimeout(left)
+    connection.sock.settimeout(remaining)
