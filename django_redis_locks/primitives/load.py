@@ -54,7 +54,7 @@ class LoadKeys(NamedTuple):
     lease: str
     waiters: str
     generation: str
-    settling: str
+    replica_lag: str
     permit: str
     value: str
     inbox: str
@@ -158,7 +158,7 @@ class LoadLease:
     ) -> Program[bool]:
         """End the load and store its value for ``keep`` milliseconds (-1: for ever, 0: not at all); False if the claim
         was gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value
-        may be a callable that writes it, given the milliseconds for which values settle.
+        may be a callable that writes it, given the milliseconds left of the replica lag.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
@@ -193,21 +193,21 @@ class LoadLease:
         return Cleanup(self.lock_id, self._give_up_command(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
-        """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
-        keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
+        """Prolong the claim, or the permit; whether it is still ours, and the milliseconds left of the replica lag."""
+        keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
         return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
-    def invalidating(self, keep: int = 0, settle: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
+    def invalidating(self, keep: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
             keep: milliseconds for which the old value may be served on.
-            settle: milliseconds in which what is loaded is kept no longer than they last.
+            lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
             patience: with a store that doesn't answer, or refuses for now.
         """
-        lease, waiters, _, settling, permit, value, _ = self.keys
-        keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
-        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, settle), parse_bool), limits)
+        lease, waiters, _, replica_lag, permit, value, _ = self.keys
+        keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
+        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, lag_ms), parse_bool), limits)
         return found
 
     def writing(self, keep: int, value: Value) -> Program[None]:
@@ -221,7 +221,7 @@ class LoadLease:
     def prolong(self, token: str, lease: int) -> Command[bool]:
         """What the renewal sends."""
         return Command(
-            "load/renew", (self.keys.lease, self.keys.generation, self.keys.settling), (token, lease), _parse_owned
+            "load/renew", (self.keys.lease, self.keys.generation, self.keys.replica_lag), (token, lease), _parse_owned
         )
 
     # For wait_loop().
@@ -311,8 +311,8 @@ class LoadLease:
 
 
 def _parse_renew(reply: Any) -> tuple[bool, int]:
-    mine, settling = parse_array(reply)
-    return parse_bool(mine), parse_int(settling)
+    owned, lag_ms = parse_array(reply)
+    return parse_bool(owned), parse_int(lag_ms)
 
 
 def _parse_owned(reply: Any) -> bool:

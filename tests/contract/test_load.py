@@ -231,9 +231,9 @@ def test_check_returns_the_lag(any_load: LoadCalls, alice: Caller) -> None:
     assert alice(any_load.check, MINE) == (True, 0)
     alice(any_load.invalidate, 0, 30_000)
     alice(any_load.claim, THEIRS)
-    ours, settling = alice(any_load.check, THEIRS)
+    ours, lag_ms = alice(any_load.check, THEIRS)
     assert ours
-    assert 20_000 < settling <= 30_000
+    assert 20_000 < lag_ms <= 30_000
 
 
 # Writers

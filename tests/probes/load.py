@@ -72,7 +72,7 @@ class LoadCalls:
             lease=f"{tag}:k:{value}",
             waiters=f"{tag}:w:{value}",
             generation=f"{tag}:generation",
-            settling=f"{tag}:s:{value}",
+            replica_lag=f"{tag}:s:{value}",
             permit=f"{tag}:p:{value}",
             value=f"{tag}:{value}" if same_server else "",
             inbox=Spelling("lock", engine().backend.buckets).of(key).inbox,
@@ -110,8 +110,8 @@ class LoadCalls:
         return self._load.checking(token, lease, by_permit=by_permit)
 
     @both_faces
-    def invalidate(self, keep: int = 0, settle: int = 0) -> Program[bool]:
-        return self._load.invalidating(keep, settle)
+    def invalidate(self, keep: int = 0, lag_ms: int = 0) -> Program[bool]:
+        return self._load.invalidating(keep, lag_ms)
 
     @both_faces
     def read(self) -> Program[tuple[int, Any]]:

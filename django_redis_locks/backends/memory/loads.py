@@ -44,12 +44,12 @@ def claim(
     more: int,
     waiter_ttl: int,
 ) -> list[Any]:
-    key, waiters, generations, settling, permit, *value_key = keys
+    key, waiters, generations, lag_key, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
     lives, value = store.read_value(value_key[0]) if value_key else (-2, None)
-    settles = store.find(settling) is not None
-    fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or settles)
+    lag = store.find(lag_key) is not None
+    fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or lag)
     verdict, left, said = 0, 0 if found is None else found.left(), ""
     taken = take == 1
     if fresh and not taken and (found is None or found.token != token):
@@ -75,25 +75,25 @@ def claim(
 
 
 def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[int]:
-    key, generations, settling = keys
+    key, generations, lag_key = keys
     found = _find_load(store, key, _generation(store, generations))
     if found is None or found.token != token:
         return [0, 0]
     found.extend(lease)
-    settles = store.find(settling)
-    return [1, 0 if settles is None else settles.left()]
+    lag = store.find(lag_key)
+    return [1, 0 if lag is None else lag.left()]
 
 
 def store_value(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
-    key, waiters, generations, settling, permit, *value_key = keys
+    key, waiters, generations, lag_key, permit, *value_key = keys
     held = permit if by_permit else key
     found = _find_load(store, held, _generation(store, generations))
     if found is None or found.token != token:
         return 0
     del store.records[held]
     store.records.pop(permit, None)
-    settles = store.find(settling)
-    left = 0 if settles is None else settles.left()
+    lag = store.find(lag_key)
+    left = 0 if lag is None else lag.left()
     try:
         if callable(value):  # writes a cache of this process
             value(left)
@@ -131,8 +131,8 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str
     return 1
 
 
-def invalidate(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
-    key, waiters, permit, settling, *value_key = keys
+def invalidate(store: Store, keys: tuple[str, ...], keep: int, lag_ms: int) -> int:
+    key, waiters, permit, lag_key, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
     lives, _ = store.read_value(value_key[0]) if value_key else (-2, None)
@@ -140,8 +140,8 @@ def invalidate(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> i
         store.values.pop(value_key[0], None)
     elif value_key and (lives == -1 or lives > keep):
         store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + keep / 1000
-    if settle:
-        store.records[settling] = StoredValue(LOAD, "", 0, micros() // 1000, "", monotonic() + settle / 1000)
+    if lag_ms:
+        store.records[lag_key] = StoredValue(LOAD, "", 0, micros() // 1000, "", monotonic() + lag_ms / 1000)
     store.wake_all(key, waiters)
     return int(lives != -2)
 

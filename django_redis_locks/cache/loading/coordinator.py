@@ -131,8 +131,8 @@ class CacheCoordinator:
 
     def _separate_server_keys(self, key: str) -> LoadKeys:
         lease, waiters, fence, _, inbox = self._spelling.of(f"{self.alias}:{key}")
-        settling, permit = _sibling(lease, "s"), _sibling(lease, "p")
-        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", settling, permit, value="", inbox=inbox)
+        replica_lag, permit = _sibling(lease, "s"), _sibling(lease, "p")
+        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", replica_lag, permit, value="", inbox=inbox)
 
     @property
     def down(self) -> bool:
@@ -161,9 +161,9 @@ class CacheCoordinator:
     def _repeating(self, retry: Retry) -> Program[None]:
         """Carry out an invalidation that has failed before."""
         now = clock.now()
-        keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
+        keep, lag_ms = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.lag_until))
         self.forget(retry.key)
-        yield from self.load(retry.key, "").invalidating(keep, settle, self.retry_limits)
+        yield from self.load(retry.key, "").invalidating(keep, lag_ms, self.retry_limits)
         if not self.same_server:  # last: each attempt would delete values written since
             yield Delete(retry.user_key, retry.version, stored=retry.key)
         self.forget(retry.key)

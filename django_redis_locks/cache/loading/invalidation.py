@@ -170,14 +170,14 @@ def _void_all(coordinator: CacheCoordinator) -> Program[None]:
 
 
 def invalidate_all(
-    coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
+    coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, lag_ms: int = 0
 ) -> Program[Exception | None]:
     """Invalidate values.
 
     Args:
         items: for each value its key as the cache stores it, its key as the caller passed it, and its version.
         keep: milliseconds for which the old values may still be served as stale.
-        settle: milliseconds of replica lag, for which values that are loaded again are kept at most.
+        lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
 
     Returns:
         The failure of the store or the cache, after which old values or running loads may remain; None if all
@@ -191,7 +191,7 @@ def invalidate_all(
     undone = dict.fromkeys(items)
     try:
         for item in list(undone):
-            failure = yield from _invalidate_one(coordinator, item, keep, settle, retry_limits)
+            failure = yield from _invalidate_one(coordinator, item, keep, lag_ms, retry_limits)
             if failure is None:
                 del undone[item]
                 continue
@@ -200,15 +200,15 @@ def invalidate_all(
                 first = failure
     except BaseException as interruption:
         if undone:
-            coordinator.retries.add(list(undone), interruption, keep, settle)
+            coordinator.retries.add(list(undone), interruption, keep, lag_ms)
         raise
     if first is not None:
-        coordinator.retries.add(list(undone), first, keep, settle)
+        coordinator.retries.add(list(undone), first, keep, lag_ms)
     return first
 
 
 def _invalidate_one(
-    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, retry_limits: RetryLimits
+    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, lag_ms: int, retry_limits: RetryLimits
 ) -> Program[Exception | None]:
     key, user_key, version = item
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
@@ -216,7 +216,7 @@ def _invalidate_one(
     coordinator.forget(key)
     transactions.forget(load.lock_id)
     try:
-        yield from load.invalidating(keep, settle, retry_limits)
+        yield from load.invalidating(keep, lag_ms, retry_limits)
     except LockBackendError as failure:
         coordinator.failed(failure)
         failed = failure
@@ -226,6 +226,6 @@ def _invalidate_one(
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
     coordinator.forget(key)  # callers that joined since may have read before
-    if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
+    if failed is None and earlier is not None and keep == 0 and earlier.lag_until <= clock.now() + lag_ms / 1000:
         coordinator.retries.done(earlier)
     return failed

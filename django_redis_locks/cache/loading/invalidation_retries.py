@@ -51,7 +51,8 @@ class Retry:
     Attributes:
         key: as the cache stores it; ``user_key`` and ``version``: as the caller passed them.
         stale_until: until when the old value may be served.
-        settle_until: until when loaded values are kept at most; no earlier than the failure.
+        lag_until: until when a replica may be late, so that loaded values are kept no longer; no earlier than the
+            failure.
         end: when repeating ends without success.
         tried: time of the last repeat.
     """
@@ -60,7 +61,7 @@ class Retry:
     user_key: str
     version: int | None
     stale_until: float
-    settle_until: float
+    lag_until: float
     end: float
     tried: float = -inf
 
@@ -99,7 +100,7 @@ class Retries:
         """The entries by key, the oldest first."""
 
     def add(
-        self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, keep: int = 0, settle: int = 0
+        self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, keep: int = 0, lag_ms: int = 0
     ) -> None:
         """Repeat these invalidations from now on; each also covers an earlier failure of its key."""
         forks.pid()
@@ -109,13 +110,13 @@ class Retries:
         )  # its message may contain a key
         with self._mutex:
             for key, user_key, version in items:
-                stale_until, settle_until = now + keep / 1000, now + settle / 1000
+                stale_until, lag_until = now + keep / 1000, now + lag_ms / 1000
                 before = self.pending.pop(key, None)
                 if before is not None:
                     stale_until = min(stale_until, before.stale_until)
-                    settle_until = max(settle_until, before.settle_until)
+                    lag_until = max(lag_until, before.lag_until)
                 end = now + tuning.invalidation_memory
-                self.pending[key] = Retry(key, user_key, version, stale_until, settle_until, end)
+                self.pending[key] = Retry(key, user_key, version, stale_until, lag_until, end)
             too_many = max(0, len(self.pending) - tuning.most_invalidations)
             for key in list(islice(self.pending, too_many)):
                 del self.pending[key]
@@ -137,7 +138,7 @@ class Retries:
         """Remove the entry of a key whose value was written or loaded since a time, with earlier loads made void: an
         invalidation that failed before needs no repeat."""
         retry = self.pending.get(key)
-        if retry is not None and retry.settle_until < since:
+        if retry is not None and retry.lag_until < since:
             self.done(retry)
 
     def drop(self, why: str = "") -> None:

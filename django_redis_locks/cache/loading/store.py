@@ -184,8 +184,8 @@ class LoadCompletion:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
 
-        def write(settling: int) -> None:
-            request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(fresh_for, settling)))
+        def write(lag_ms: int) -> None:
+            request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(fresh_for, lag_ms)))
 
         store = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
         return "stored" if store else "fenced"
@@ -196,7 +196,7 @@ class LoadCompletion:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
         try:
-            owned, settling = yield from request.load.checking(self._token, request.lease, by_permit=self._by_permit)
+            owned, lag_ms = yield from request.load.checking(self._token, request.lease, by_permit=self._by_permit)
         except LockBackendError:
             yield request.load.abandoning(request.token, claim.hold, request.lease)
             raise
@@ -205,7 +205,7 @@ class LoadCompletion:
             return "fenced"
         remove = Delete(request.user_key, request.version, request.key)
         try:
-            yield self._store_effect(value, _limited(fresh_for, settling))
+            yield self._store_effect(value, _limited(fresh_for, lag_ms))
             if (yield from request.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
             yield remove
@@ -246,8 +246,8 @@ class LoadCompletion:
         return max(0.0, min(ttl, 1.0), ttl * (1 - request.options.jitter * random()))  # noqa: S311 - no secret
 
 
-def _limited(fresh_for: float | None, settling: int) -> float | None:
+def _limited(fresh_for: float | None, lag_ms: int) -> float | None:
     """Limit a lifetime in seconds to the replica lag, in milliseconds, of a recent invalidation."""
-    if not settling:
+    if not lag_ms:
         return fresh_for
-    return settling / 1000 if fresh_for is None else min(fresh_for, settling / 1000)
+    return lag_ms / 1000 if fresh_for is None else min(fresh_for, lag_ms / 1000)

@@ -162,7 +162,7 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     pending = outage.retries.pending
     assert [retry.user_key for retry in pending.values()] == ["c", "b"]
     b = pending[key_of_thread("b", "", 1)]
-    assert (b.stale_until, b.settle_until) == (first, clock.now() + 60)
+    assert (b.stale_until, b.lag_until) == (first, clock.now() + 60)
     outage.lasts(LONG - 1)
     outage.down = None
     invalidate("c", replica_lag=60)

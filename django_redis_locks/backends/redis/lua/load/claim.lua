@@ -2,7 +2,7 @@
 -- own claim. A request with an address is registered as a waiter in the same step.
 --
 -- uses read_value register_waiter now_ms read_load
--- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
+-- KEYS  lease, waiters, generation, replica lag, permit, and where values live here: value
 -- ARGV  token, lease in ms, ms that a value must have left to need no load (-1: load anyway), what to override (0: nothing;
 --       1: any claim; 2: the note of a failure), ms after which one more caller may load ('': never), address ('': none),
 --       arrival (0: now), 1 if more callers wait in this queue, ms to keep the registration

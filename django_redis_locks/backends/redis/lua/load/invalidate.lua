@@ -2,8 +2,8 @@
 -- those ms last, since a replica may still return the old data.
 --
 -- uses wake wake_all
--- KEYS  lease, waiters, permit, settling, and where values live here: value
--- ARGV  ms for which the old value may still be served (0: delete it), ms to settle
+-- KEYS  lease, waiters, permit, replica lag, and where values live here: value
+-- ARGV  ms for which the old value may still be served (0: delete it), ms of the replica lag (0: none)
 -- returns  1 if there was a value, else 0
 redis.call('DEL', KEYS[1], KEYS[3])
 local found = 0

@@ -1,9 +1,9 @@
 -- Ends a load and stores its value, where values live here, if the token still has the lease or the permit. Voids the
--- permits of others and notifies all waiters. While values settle the value is kept no longer than that. The first write
--- is DEL, which a server at maxmemory allows.
+-- permits of others and notifies all waiters. During the replica lag the value is kept no longer than that. The first
+-- write is DEL, which a server at maxmemory allows.
 --
 -- uses wake wake_all read_value read_load
--- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
+-- KEYS  lease, waiters, generation, replica lag, permit, and where values live here: value
 -- ARGV  token, ms to keep it (-1: for ever, 0: not at all), value, 1 if the token is that of the permit
 -- returns  1, or 0 if the claim is gone and nothing was stored
 local generation = redis.call('GET', KEYS[3]) or '0'
@@ -12,8 +12,8 @@ if read_load(held, generation) ~= ARGV[1] then return 0 end
 redis.call('DEL', held, KEYS[5])
 local done, keep = 1, tonumber(ARGV[2])
 if KEYS[6] and keep ~= 0 then
-  local settling = redis.call('PTTL', KEYS[4])
-  if settling > 0 and (keep < 0 or keep > settling) then keep = settling end
+  local lag = redis.call('PTTL', KEYS[4])
+  if lag > 0 and (keep < 0 or keep > lag) then keep = lag end
   if keep < 0 then
     done = redis.pcall('SET', KEYS[6], ARGV[3])
   else
