@@ -46,12 +46,12 @@ def invalidate(
     """
     coordinator = coordinator_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
-    keep, lag_ms = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
+    stale_ms, lag_ms = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
 
     connections = [] if immediate else transactions.open_now()
 
     def work() -> None:
-        failure = run(invalidate_all(coordinator, items, keep, lag_ms), coordinator.performer)
+        failure = run(invalidate_all(coordinator, items, stale_ms, lag_ms), coordinator.performer)
         if failure is not None and not (connections and isinstance(failure, LockBackendError)):
             raise failure  # Django logs it after a commit
 
@@ -89,8 +89,8 @@ async def ainvalidate(
     """
     coordinator = coordinator_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
-    keep, lag_ms = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
-    failure = await arun(invalidate_all(coordinator, items, keep, lag_ms), coordinator.performer)
+    stale_ms, lag_ms = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
+    failure = await arun(invalidate_all(coordinator, items, stale_ms, lag_ms), coordinator.performer)
     if failure is not None:
         raise failure
 

@@ -154,9 +154,9 @@ class LoadLease:
             raise
 
     def storing(
-        self, token: str, keep: int, value: Any, hold: Hold | None, *, by_permit: bool = False
+        self, token: str, ttl_ms: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
-        """End the load and store its value for ``keep`` milliseconds (-1: for ever, 0: not at all); False if the claim
+        """End the load and store its value for ``ttl_ms`` milliseconds (-1: for ever, 0: not at all); False if the claim
         was gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value
         may be a callable that writes it, given the milliseconds left of the replica lag.
 
@@ -165,7 +165,7 @@ class LoadLease:
         """
         self._stop_renewal(hold)
         stored: bool = yield from self._finishing(
-            token, self._store_command(token, keep, value, by_permit=by_permit), hold
+            token, self._store_command(token, ttl_ms, value, by_permit=by_permit), hold
         )
         return stored
 
@@ -181,10 +181,10 @@ class LoadLease:
         permit: str = yield from self._finishing(token, command, hold)
         return permit
 
-    def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
-        """End a load without a value; for ``keep`` milliseconds other claims are answered with the reason ``why``."""
+    def giving_up(self, token: str, hold: Hold | None, reason_ms: int = 0, why: str = "") -> Program[bool]:
+        """End a load without a value; for ``reason_ms`` milliseconds other claims are answered with the reason ``why``."""
         self._stop_renewal(hold)
-        ended: bool = yield from self._finishing(token, self._give_up_command(token, keep, why), hold)
+        ended: bool = yield from self._finishing(token, self._give_up_command(token, reason_ms, why), hold)
         return ended
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
@@ -197,25 +197,25 @@ class LoadLease:
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
         return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
-    def invalidating(self, keep: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
+    def invalidating(self, stale_ms: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
-            keep: milliseconds for which the old value may be served on.
+            stale_ms: milliseconds for which the old value may be served on.
             lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
             patience: with a store that doesn't answer, or refuses for now.
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
-        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, lag_ms), parse_bool), limits)
+        found: bool = yield from self._sending(Command("load/invalidate", keys, (stale_ms, lag_ms), parse_bool), limits)
         return found
 
-    def writing(self, keep: int, value: Value) -> Program[None]:
-        """Write a value, where values live here, for ``keep`` milliseconds (-1: for ever, 0: delete it). A running load
+    def writing(self, ttl_ms: int, value: Value) -> Program[None]:
+        """Write a value, where values live here, for ``ttl_ms`` milliseconds (-1: for ever, 0: delete it). A running load
         isn't stored."""
-        lease, waiters, _, _, permit, where, _ = self.keys
+        lease, waiters, _, _, permit, value_key, _ = self.keys
         yield from self._sending(
-            Command("load/put", (lease, waiters, permit, where), (keep, value), parse_bool), NO_RETRY
+            Command("load/put", (lease, waiters, permit, value_key), (ttl_ms, value), parse_bool), NO_RETRY
         )
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
@@ -274,8 +274,8 @@ class LoadLease:
 
     # The commands.
 
-    def _store_command(self, token: str, keep: int, value: Any, *, by_permit: bool) -> Command[bool]:
-        return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), parse_bool)
+    def _store_command(self, token: str, ttl_ms: int, value: Any, *, by_permit: bool) -> Command[bool]:
+        return Command("load/store", self._all_keys, (token, ttl_ms, value, int(by_permit)), parse_bool)
 
     @property
     def _all_keys(self) -> tuple[str, ...]:
@@ -294,9 +294,9 @@ class LoadLease:
         reply, _, _ = yield from retry_command(command, until, limits, tuning=self.performer.tuning)
         return reply
 
-    def _give_up_command(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
+    def _give_up_command(self, token: str, reason_ms: int = 0, why: str = "") -> Command[Any]:
         reason = why.encode(errors="replace").decode()[:LONGEST_REASON]
-        return Command("load/give_up", self.keys[:3], (token, keep, reason), parse_bool)
+        return Command("load/give_up", self.keys[:3], (token, reason_ms, reason), parse_bool)
 
     def _stop_renewal(self, hold: Hold | None) -> None:
         if hold is not None:

@@ -95,7 +95,7 @@ def test_a_stored_value_has_its_lifetime(load: LoadCalls, alice: Caller) -> None
 
 def test_a_store_ends_the_claim(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     alice(any_load.claim, MINE)
-    assert alice(any_load.store, MINE, keep=0)
+    assert alice(any_load.store, MINE, ttl_ms=0)
     assert bob(any_load.claim, THEIRS).verdict == CLAIMED
 
 

@@ -93,25 +93,25 @@ class LoadCalls:
 
     @both_faces
     def store(
-        self, token: str, value: Any = b"new", keep: int = MINUTE, hold: Any = None, *, by_permit: bool = False
+        self, token: str, value: Any = b"new", ttl_ms: int = MINUTE, hold: Any = None, *, by_permit: bool = False
     ) -> Program[bool]:
-        return self._load.storing(token, keep, value, hold, by_permit=by_permit)
+        return self._load.storing(token, ttl_ms, value, hold, by_permit=by_permit)
 
     @both_faces
     def defer(self, token: str) -> Program[str]:
         return self._load.deferring(token, None)
 
     @both_faces
-    def give_up(self, token: str, keep: int = 0, why: str = "") -> Program[bool]:
-        return self._load.giving_up(token, None, keep, why)
+    def give_up(self, token: str, reason_ms: int = 0, why: str = "") -> Program[bool]:
+        return self._load.giving_up(token, None, reason_ms, why)
 
     @both_faces
     def check(self, token: str, lease: int = MINUTE, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         return self._load.checking(token, lease, by_permit=by_permit)
 
     @both_faces
-    def invalidate(self, keep: int = 0, lag_ms: int = 0) -> Program[bool]:
-        return self._load.invalidating(keep, lag_ms)
+    def invalidate(self, stale_ms: int = 0, lag_ms: int = 0) -> Program[bool]:
+        return self._load.invalidating(stale_ms, lag_ms)
 
     @both_faces
     def read(self) -> Program[tuple[int, Any]]:

@@ -23,9 +23,9 @@ Patch = pytest.MonkeyPatch
 def no_token(patch: Patch) -> None:
     """[S1] A value is stored without a valid claim."""
 
-    def end(store: Any, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
+    def end(store: Any, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
         store.records.pop(keys[0], None)
-        if len(keys) > 5 and keep:
+        if len(keys) > 5 and ttl_ms:
             store.values[keys[5]] = value, None
         store.wake_all(keys[0], keys[1])
         return 1

@@ -199,7 +199,7 @@ class CacheWorld:
             )
             if failure is not None:
                 self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
-            if how.get("keep"):
+            if how.get("stale_ms"):
                 return
             if failure is not None:
                 self.rules.owed.append((client, before, key))

@@ -84,7 +84,7 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
     return [1, 0 if lag is None else lag.left()]
 
 
-def store_value(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
+def store_value(store: Store, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
     key, waiters, generations, lag_key, permit, *value_key = keys
     held = permit if by_permit else key
     found = _find_load(store, held, _generation(store, generations))
@@ -97,14 +97,14 @@ def store_value(store: Store, keys: tuple[str, ...], token: str, keep: int, valu
     try:
         if callable(value):  # writes a cache of this process
             value(left)
-        elif value_key and keep:
-            store.write_value(value_key[0], value, left if left and not 0 < keep <= left else keep)
+        elif value_key and ttl_ms:
+            store.write_value(value_key[0], value, left if left and not 0 < ttl_ms <= left else ttl_ms)
     finally:
         store.wake_all(key, waiters)
     return 1
 
 
-def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
+def defer(store: Store, keys: tuple[str, ...], token: str, permit_ms: int) -> str:
     key, waiters, generations, permit = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
@@ -112,47 +112,49 @@ def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
         return ""
     del store.records[key]
     shared = _find_load(store, permit, generation) or found
-    shared.extend(keep)
+    shared.extend(permit_ms)
     store.records[permit] = shared
     store.wake_all(key, waiters)
     return shared.token
 
 
-def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str) -> int:
+def give_up(store: Store, keys: tuple[str, ...], token: str, reason_ms: int, why: str) -> int:
     key, waiters, generations = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
     if found is None or found.token != token:
         return 0
     del store.records[key]
-    if keep:
-        store.records[key] = StoredValue(LOAD, FAILURE, generation, micros() // 1000, why, monotonic() + keep / 1000)
+    if reason_ms:
+        store.records[key] = StoredValue(
+            LOAD, FAILURE, generation, micros() // 1000, why, monotonic() + reason_ms / 1000
+        )
     store.wake_all(key, waiters)
     return 1
 
 
-def invalidate(store: Store, keys: tuple[str, ...], keep: int, lag_ms: int) -> int:
+def invalidate(store: Store, keys: tuple[str, ...], stale_ms: int, lag_ms: int) -> int:
     key, waiters, permit, lag_key, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
     lives, _ = store.read_value(value_key[0]) if value_key else (-2, None)
-    if value_key and not keep:
+    if value_key and not stale_ms:
         store.values.pop(value_key[0], None)
-    elif value_key and (lives == -1 or lives > keep):
-        store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + keep / 1000
+    elif value_key and (lives == -1 or lives > stale_ms):
+        store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + stale_ms / 1000
     if lag_ms:
         store.records[lag_key] = StoredValue(LOAD, "", 0, micros() // 1000, "", monotonic() + lag_ms / 1000)
     store.wake_all(key, waiters)
     return int(lives != -2)
 
 
-def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
+def put(store: Store, keys: tuple[str, ...], ttl_ms: int, value: Any) -> int:
     key, waiters, permit, value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
     store.values.pop(value_key, None)
-    if keep:
-        store.write_value(value_key, value, keep)
+    if ttl_ms:
+        store.write_value(value_key, value, ttl_ms)
     store.wake_all(key, waiters)
     return 1
 

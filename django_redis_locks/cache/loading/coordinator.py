@@ -161,9 +161,9 @@ class CacheCoordinator:
     def _repeating(self, retry: Retry) -> Program[None]:
         """Carry out an invalidation that has failed before."""
         now = clock.now()
-        keep, lag_ms = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.lag_until))
+        stale_ms, lag_ms = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.lag_until))
         self.forget(retry.key)
-        yield from self.load(retry.key, "").invalidating(keep, lag_ms, self.retry_limits)
+        yield from self.load(retry.key, "").invalidating(stale_ms, lag_ms, self.retry_limits)
         if not self.same_server:  # last: each attempt would delete values written since
             yield Delete(retry.user_key, retry.version, stored=retry.key)
         self.forget(retry.key)

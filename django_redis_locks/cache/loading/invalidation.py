@@ -65,11 +65,11 @@ async def aclear_guard(coordinator: CacheCoordinator) -> AsyncIterator[None]:
         await arun(_void_all(coordinator), coordinator.performer)
 
 
-def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
+def write_value(coordinator: CacheCoordinator, key: str, ttl_ms: int, data: Any) -> Program[bool]:
     """Write a value and make running loads void in one step, on a server that keeps values and leases.
 
     Args:
-        keep: milliseconds for which the value is kept; -1: forever, 0: delete it.
+        ttl_ms: milliseconds for which the value is kept; -1: forever, 0: delete it.
 
     Returns:
         False if the server can't do that now.
@@ -78,7 +78,7 @@ def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -
     coordinator.forget(key)
     transactions.forget(load.lock_id)
     try:
-        yield from load.writing(keep, data)
+        yield from load.writing(ttl_ms, data)
     except LockBackendError as failure:
         if failure.transient:
             coordinator.failed(failure)
@@ -170,13 +170,13 @@ def _void_all(coordinator: CacheCoordinator) -> Program[None]:
 
 
 def invalidate_all(
-    coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, lag_ms: int = 0
+    coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], stale_ms: int = 0, lag_ms: int = 0
 ) -> Program[Exception | None]:
     """Invalidate values.
 
     Args:
         items: for each value its key as the cache stores it, its key as the caller passed it, and its version.
-        keep: milliseconds for which the old values may still be served as stale.
+        stale_ms: milliseconds for which the old values may still be served as stale.
         lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
 
     Returns:
@@ -191,7 +191,7 @@ def invalidate_all(
     undone = dict.fromkeys(items)
     try:
         for item in list(undone):
-            failure = yield from _invalidate_one(coordinator, item, keep, lag_ms, retry_limits)
+            failure = yield from _invalidate_one(coordinator, item, stale_ms, lag_ms, retry_limits)
             if failure is None:
                 del undone[item]
                 continue
@@ -200,15 +200,19 @@ def invalidate_all(
                 first = failure
     except BaseException as interruption:
         if undone:
-            coordinator.retries.add(list(undone), interruption, keep, lag_ms)
+            coordinator.retries.add(list(undone), interruption, stale_ms, lag_ms)
         raise
     if first is not None:
-        coordinator.retries.add(list(undone), first, keep, lag_ms)
+        coordinator.retries.add(list(undone), first, stale_ms, lag_ms)
     return first
 
 
 def _invalidate_one(
-    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, lag_ms: int, retry_limits: RetryLimits
+    coordinator: CacheCoordinator,
+    item: tuple[str, str, int | None],
+    stale_ms: int,
+    lag_ms: int,
+    retry_limits: RetryLimits,
 ) -> Program[Exception | None]:
     key, user_key, version = item
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
@@ -216,7 +220,7 @@ def _invalidate_one(
     coordinator.forget(key)
     transactions.forget(load.lock_id)
     try:
-        yield from load.invalidating(keep, lag_ms, retry_limits)
+        yield from load.invalidating(stale_ms, lag_ms, retry_limits)
     except LockBackendError as failure:
         coordinator.failed(failure)
         failed = failure
@@ -226,6 +230,6 @@ def _invalidate_one(
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
     coordinator.forget(key)  # callers that joined since may have read before
-    if failed is None and earlier is not None and keep == 0 and earlier.lag_until <= clock.now() + lag_ms / 1000:
+    if failed is None and earlier is not None and stale_ms == 0 and earlier.lag_until <= clock.now() + lag_ms / 1000:
         coordinator.retries.done(earlier)
     return failed

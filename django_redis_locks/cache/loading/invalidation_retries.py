@@ -100,7 +100,7 @@ class Retries:
         """The entries by key, the oldest first."""
 
     def add(
-        self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, keep: int = 0, lag_ms: int = 0
+        self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, stale_ms: int = 0, lag_ms: int = 0
     ) -> None:
         """Repeat these invalidations from now on; each also covers an earlier failure of its key."""
         forks.pid()
@@ -110,7 +110,7 @@ class Retries:
         )  # its message may contain a key
         with self._mutex:
             for key, user_key, version in items:
-                stale_until, lag_until = now + keep / 1000, now + lag_ms / 1000
+                stale_until, lag_until = now + stale_ms / 1000, now + lag_ms / 1000
                 before = self.pending.pop(key, None)
                 if before is not None:
                     stale_until = min(stale_until, before.stale_until)

@@ -10,14 +10,14 @@ local generation = redis.call('GET', KEYS[3]) or '0'
 local held = ARGV[4] == '1' and KEYS[5] or KEYS[1]
 if read_load(held, generation) ~= ARGV[1] then return 0 end
 redis.call('DEL', held, KEYS[5])
-local done, keep = 1, tonumber(ARGV[2])
-if KEYS[6] and keep ~= 0 then
+local done, ttl = 1, tonumber(ARGV[2])
+if KEYS[6] and ttl ~= 0 then
   local lag = redis.call('PTTL', KEYS[4])
-  if lag > 0 and (keep < 0 or keep > lag) then keep = lag end
-  if keep < 0 then
+  if lag > 0 and (ttl < 0 or ttl > lag) then ttl = lag end
+  if ttl < 0 then
     done = redis.pcall('SET', KEYS[6], ARGV[3])
   else
-    done = redis.pcall('SET', KEYS[6], ARGV[3], 'PX', keep)
+    done = redis.pcall('SET', KEYS[6], ARGV[3], 'PX', ttl)
   end
   if not done.err then done = 1 end
 end
