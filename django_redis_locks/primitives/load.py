@@ -68,10 +68,11 @@ class Claim(NamedTuple):
         lease_left: seconds until the current claim ends, or until the note of a failure expires.
         value_left: milliseconds that the value has; -1: for ever, -2: there is none.
         value: as the store has it.
-        said: why the load failed.
-        hold: ours, to be renewed while it is reachable.
-        waited: another caller loaded it when it was asked before.
-        asked: when the question was sent, on our clock: the answer is no older.
+        reason: why the load failed; "" if it didn't.
+        position: the position of the local queue in the store's wait queue.
+        hold: the hold of a granted claim; it is renewed while it is referenced.
+        sent_at: when the request was sent, on this process's clock: the reply is no older.
+        waited: an earlier attempt of this request found another caller's claim.
     """
 
     verdict: int
@@ -81,7 +82,7 @@ class Claim(NamedTuple):
     reason: str = ""
     position: QueuePosition = QueuePosition()
     hold: LoadHold | None = None
-    asked: float = 0.0
+    sent_at: float = 0.0
     waited: bool = False
 
 
@@ -173,7 +174,7 @@ class LoadLease:
         """End a load inside of a transaction, which may store the value when it commits.
 
         Returns:
-            The token of the permit to do so; "" if the load wasn't ours any more.
+            The token of the permit to do so; "" if the claim was gone.
         """
         self._stop_renewal(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
@@ -193,7 +194,7 @@ class LoadLease:
         return Cleanup(self.lock_id, self._give_up_command(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
-        """Prolong the claim, or the permit; whether it is still ours, and the milliseconds left of the replica lag."""
+        """Prolong the claim, or the permit; whether it still exists, and the milliseconds left of the replica lag."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
         return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
@@ -203,7 +204,7 @@ class LoadLease:
         Args:
             stale_ms: milliseconds for which the old value may be served on.
             lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
-            patience: with a store that doesn't answer, or refuses for now.
+            limits: for how long to retry a store that doesn't answer, or refuses for now.
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
@@ -228,12 +229,12 @@ class LoadLease:
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra = "" if request.extra is None else request.extra
-        line = attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
-        args = request.token, request.lease, request.fresh_above, int(request.take), extra, *line
+        queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
+        args = request.token, request.lease, request.fresh_above, int(request.take), extra, *queue_args
         return Command("load/claim", self._all_keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
-        claim: Claim = command_reply[0]._replace(asked=command_reply[1], waited=request.busy)
+        claim: Claim = command_reply[0]._replace(sent_at=command_reply[1], waited=request.busy)
         request.position = claim.position
         if claim.verdict == BUSY:
             request.busy = True

@@ -48,8 +48,8 @@ class Lock(BaseLock):
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
-        queue = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
-        args = request.token, lease, about, handed, *queue
+        queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
+        args = request.token, lease, about, handed, *queue_args
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, parse_acquire)
 

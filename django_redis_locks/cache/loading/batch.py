@@ -238,7 +238,7 @@ def _resolve_claims(
             owned.append(entry)
             continue
         fresh = claim.verdict == FRESH and cached.value is not MISSING
-        entry.finish(outcome_of_read(entry.request, cached, claim.asked) if fresh else RETRY)
+        entry.finish(outcome_of_read(entry.request, cached, claim.sent_at) if fresh else RETRY)
     return owned
 
 

@@ -52,7 +52,7 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
 
 def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """Act on the store's answer to a claim: load, return the value that was found, or retry."""
-    now, as_of = request.decode(claim.value_left, claim.value), claim.asked
+    now, as_of = request.decode(claim.value_left, claim.value), claim.sent_at
     if claim.verdict == CLAIMED:
         request.coordinator.single_flight.claimed(inflight, request.token, claim)
         if not request.coordinator.same_server:  # the value may have been stored since the read
@@ -84,7 +84,7 @@ def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
         error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
-        return LoadOutcome(error=error, as_of=claim.asked)
+        return LoadOutcome(error=error, as_of=claim.sent_at)
     past = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
     if past is not None and past.verdict != FAILED:
         return (yield from resolve_claim(request, inflight, past))

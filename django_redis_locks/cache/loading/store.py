@@ -167,7 +167,7 @@ class LoadCompletion:
         if outcome != "stored":
             return LoadOutcome(value, leader_only=True), outcome
         if claim is not None:
-            request.coordinator.retries.replaced(request.key, claim.asked)
+            request.coordinator.retries.replaced(request.key, claim.sent_at)
         return LoadOutcome(
             value, data=data, values=request.coordinator.values, fresh_for=fresh_for, as_of=as_of
         ), outcome
