@@ -67,12 +67,13 @@ hard-cases: ## Write docs/reference/hard-cases.md, the list of the cases that th
 	@$(BOOTSTRAP)
 	@$(BIN)/python -m tools.hard_cases
 
-lint: ## Check style, format and floors
+lint: ## Check style, format, floors and the workflow of CI
 	@$(BOOTSTRAP) lint
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.prose
+	@$(if $(wildcard .github/workflows),$(BIN)/zizmor --offline --quiet .github/workflows)
 
 types: ## Check types
 	@$(BOOTSTRAP) types
