@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api hard-cases bench lint types lock changelog build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api hard-cases bench lint types lock changelog build release clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -97,6 +97,10 @@ changelog: ## Move the entries of changelog.d/ into CHANGELOG.md (VERSION=0.2.0)
 build: ## Build the wheel and the source archive into dist/
 	@$(BOOTSTRAP) build
 	@$(BIN)/python -m build
+
+release: build ## Build what is uploaded, and check the page that a package index makes of it
+	@$(BOOTSTRAP) release
+	@$(BIN)/python -m tools.index_page --release dist/*.whl
 
 ci-lint: ## The jobs of CI, which install what they need on Debian: style, format, floors and types
 	@bash .ci/lint
