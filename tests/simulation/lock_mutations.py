@@ -1,4 +1,4 @@
-"""The engine without one of its rules each: the simulator must notice."""
+"""Mutations of the engine, each without one of its rules: the simulation must report each of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mutation = Callable[[Patch], None]
 
 
 def no_token_on_release(patch: Patch) -> None:
-    """A release frees the lock whoever holds it."""
+    """A release frees the lock of any holder."""
     real = memory._release
 
     def free(store: Store, keys: tuple[str, ...], token: str, *more: Any) -> int:
@@ -34,12 +34,12 @@ def no_token_on_release(patch: Patch) -> None:
 
 
 def no_drift(patch: Patch) -> None:
-    """[H14] The local deadline leaves no room for clocks that differ."""
+    """[H14] The local deadline leaves no margin for clock drift."""
     patch.setattr(hold, "DRIFT_SHARE", -0.02)
 
 
 def fence_without_clock(patch: Patch) -> None:
-    """[H1] A fence is counted, and nothing more."""
+    """[H1] A fence is a plain counter, without the clock."""
 
     def next_fence(self: Store, counter: str, last: int = 0, reserved_fences: int = 0) -> int:
         fence = max(self.fences.get(counter, 1000), last + reserved_fences if last else 0) + 1
@@ -58,18 +58,18 @@ def lease_lowered(patch: Patch) -> None:
     patch.setattr(memory.StoredValue, "extend", extend)
 
 
-def no_doubt(patch: Patch) -> None:
-    """[H3] What isn't there any more is reported, although an attempt before this one wasn't answered: for the explorer."""
+def adopted_lock_never_doubted(patch: Patch) -> None:
+    """[H3] A vanished lock is reported as lost although an earlier attempt got no reply. Used by the state explorer."""
     patch.setattr(HandedOverLock, "doubtful", property(lambda self: False, lambda self, doubt: None))
 
 
 def registered_too_early(patch: Patch) -> None:
-    """[H7] A process is registered before it listens."""
+    """[H7] A process is registered as a waiter before it is subscribed."""
     patch.setattr(SimulatedSubscriber, "channel_name", lambda self, channel: channel + self.id)
 
 
 def wakeup_forgotten(patch: Patch) -> None:
-    """[H8] A wake-up that overtakes the answer "busy" is forgotten with it."""
+    """[H8] A wake-up that overtakes the reply "busy" is forgotten."""
     real = WaitQueue.record_reply
 
     def record_reply(self: WaitQueue, *args: Any) -> None:
@@ -80,13 +80,13 @@ def wakeup_forgotten(patch: Patch) -> None:
 
 
 def wakeup_not_passed_on(patch: Patch) -> None:
-    """[H9] A wake-up for a process that waits no more isn't passed on."""
+    """[H9] A wake-up for a process that no longer waits isn't passed on."""
     patch.setattr(Engine, "left", lambda self, lock_id, address, handed: None)
 
 
-def seat_left(patch: Patch) -> None:
-    """[E11] An exception leaves a seat at the head of the queue."""
-    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clear_away: None)
+def waiter_left_in_queue(patch: Patch) -> None:
+    """[E11] After an exception a waiter stays at the head of the queue."""
+    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: None)
 
 
 def no_local_queue_wakeup(patch: Patch) -> None:
@@ -100,13 +100,13 @@ def never_renewed(patch: Patch) -> None:
 
 
 def renewed_in_child(patch: Patch) -> None:
-    """[H18] A forked child renews what its parent held."""
+    """[H18] A forked child renews the locks of its parent."""
     real = RenewalSchedule.clear
     patch.setattr(RenewalSchedule, "clear", lambda self: None if hasattr(self, "_new") else real(self))
 
 
 def released_in_child(patch: Patch) -> None:
-    """[H18] A forked child takes what its parent held for its own."""
+    """[H18] A forked child treats the locks of its parent as its own."""
     patch.setattr(hold.Hold, "foreign", False)
 
 
@@ -118,10 +118,10 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (registered_too_early, "waits although"),
     (wakeup_forgotten, "waits although"),
     (wakeup_not_passed_on, "waits although"),
-    (seat_left, "waits although|fails although|waits .* no more than"),
+    (waiter_left_in_queue, "waits although|fails although|waits .* no more than"),
     (no_local_queue_wakeup, "waits although"),
     (never_renewed, "nothing kept its renewal"),
     (renewed_in_child, "forked from"),
     (released_in_child, "forked from"),
 ]
-"""Each with what the first seed that notices it may say."""
+"""Each mutation with the messages that the first seed to detect it may report."""

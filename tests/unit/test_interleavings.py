@@ -1,7 +1,7 @@
-"""Hand-over, registration, wake-ups and release, in every interleaving of a few processes: the real programs, queues and
-janitors, and the memory backend's commands. What goes wrong on the way is a part of the scenario.
+"""Hand-over, registration, wake-ups and release in every interleaving of a few processes, with injected faults: the
+real programs, queues and maintenance threads, and the memory backend's commands.
 
-EXPLORE=full explores larger ones too, for some minutes.
+EXPLORE=full also explores larger scenarios; it takes some minutes.
 """
 
 from __future__ import annotations
@@ -20,51 +20,50 @@ from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues, WaitQueue
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared import acquisition
-from django_redis_locks.primitives.shared import wait_loop as waiting
+from django_redis_locks.primitives.shared import acquisition, wait_loop
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Granted
 from tests.probes.tuning import Tune
-from tests.simulation.lock_mutations import no_doubt, wakeup_forgotten
+from tests.simulation.lock_mutations import adopted_lock_never_doubted, wakeup_forgotten
 from tests.unit.interleavings import process
+from tests.unit.interleavings.environment import environment
 from tests.unit.interleavings.explorer import Failure, explore
-from tests.unit.interleavings.moments import performer
-from tests.unit.interleavings.moves import Scenario
 from tests.unit.interleavings.plans import Plan
 from tests.unit.interleavings.rules import ORPHAN
+from tests.unit.interleavings.transitions import Scenario
 
 
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
-    """A caller that is collected gives up its seat: the collector's moment would be one that no replay repeats."""
+    """A garbage-collected caller leaves its queue: the time of that would differ in each replay."""
     gc.disable()
     yield
     gc.enable()
 
 
 A = Plan()
-TWICE = Plan(schedule=2)
-STAYS = Plan(stay=3.0)
-GIVES_UP = Plan(wait=1.75, schedule=2)
+TWICE = Plan(acquisitions=2)
+STAYS = Plan(hold_for=3.0)
+GIVES_UP = Plan(wait=1.75, acquisitions=2)
 ASKS_ONCE = Plan(wait=0.0)
-INSISTS = Plan(insists=True)
-TOO_LONG = Plan(lease=5.3, stay=15.0)
-EXTENDS = Plan(lease=5.3, extend=60.0, stay=15.0)
-SHORT, SHORT_TOO = Plan(lease=5.3, stay=3.0), Plan(lease=5.3, stay=6.0)
-ELSEWHERE = Plan(loop="a loop")
+INSISTS = Plan(retries_release=True)
+TOO_LONG = Plan(lease=5.3, hold_for=15.0)
+EXTENDS = Plan(lease=5.3, extend=60.0, hold_for=15.0)
+SHORT, SHORT_TOO = Plan(lease=5.3, hold_for=3.0), Plan(lease=5.3, hold_for=6.0)
+IN_LOOP = Plan(loop="a loop")
 
 LOSSES = {"reply", "request", "late"}
-ALL = LOSSES | {"cancel", "signal", "death", "deaf", "slow"}
+ALL = LOSSES | {"cancel", "signal", "death", "disconnect", "slow"}
 FULL = os.environ.get("EXPLORE") == "full"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario, with the limit of hand-overs that its processes keep to. It has ``floor`` states at least: a tool that
-    doesn't see them proves nothing."""
+    """A scenario, the processes' limit of hand-overs in a row, and the number of states that the explorer must visit at
+    least."""
 
     scenario: Scenario
-    floor: int = 0
+    min_states: int = 0
     hand_overs: int = 16
 
 
@@ -72,85 +71,89 @@ def case(
     *plans: tuple[Plan, ...],
     faults: int = 0,
     kinds: Any = ALL,
-    floor: int = 0,
+    min_states: int = 0,
     hand_overs: int = 16,
-    most: float = inf,
+    max_states: float = inf,
 ) -> Case:
-    """The contenders of each process, and what may go wrong."""
-    return Case(Scenario(plans, faults, frozenset(kinds), hand_overs or inf, most), floor, hand_overs)
+    """A case with the given contenders of each process and faults."""
+    return Case(Scenario(plans, faults, frozenset(kinds), hand_overs or inf, max_states), min_states, hand_overs)
 
 
 CASES = {
-    "two and one": case((A, A), (A,), floor=2_300),
-    "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, floor=30_000),
-    "one by two, one fault": case((A, A), faults=1, floor=2_800),
-    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, floor=2_400),
-    "three by one": case((A,), (A,), (A,), faults=1, kinds={"late", "cancel"}, floor=30_000),
-    "who gives up and comes again": case((STAYS,), (GIVES_UP,), faults=1, kinds=LOSSES | {"cancel"}, floor=5_000),
-    "who asks once": case((STAYS,), (ASKS_ONCE,), faults=1, floor=1_500),
-    "who extends": case((EXTENDS,), (A,), faults=1, floor=5_000),
-    "who insists": case((INSISTS,), (A,), faults=2, kinds={"reply"}, floor=2_000),
-    "two and one, a cancelled one": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, floor=45_000),
-    "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=1_400),
+    "two and one": case((A, A), (A,), min_states=2_300),
+    "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, min_states=30_000),
+    "one by two, one fault": case((A, A), faults=1, min_states=2_800),
+    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, min_states=2_400),
+    "three by one": case((A,), (A,), (A,), faults=1, kinds={"late", "cancel"}, min_states=30_000),
+    "a waiter gives up and waits again": case(
+        (STAYS,), (GIVES_UP,), faults=1, kinds=LOSSES | {"cancel"}, min_states=5_000
+    ),
+    "one attempt without waiting": case((STAYS,), (ASKS_ONCE,), faults=1, min_states=1_500),
+    "a holder extends": case((EXTENDS,), (A,), faults=1, min_states=5_000),
+    "a holder retries its release": case((INSISTS,), (A,), faults=2, kinds={"reply"}, min_states=2_000),
+    "two and one, a cancellation": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, min_states=45_000),
+    "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, min_states=1_400),
 }
 
 MORE = {
-    "two by two": case((A, A), (A, A), floor=15_000),
-    "two by two, a cancelled one": case((A, A), (A, A), faults=1, kinds={"cancel"}, floor=50_000),
-    "two by two, an end": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, floor=30_000),
-    # There are half a million states and more of these:
-    "two by two, a lost reply": case((A, A), (A, A), faults=1, kinds={"reply"}, most=200_000),
-    "two by two, a late request": case((A, A), (A, A), faults=1, kinds={"late"}, most=200_000),
-    "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
-    "two and one, one fault": case((A, A), (A,), faults=1, floor=20_000),
-    "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
-    "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
-    "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
-    "a thread and a loop": case((A, ELSEWHERE), faults=1, floor=3_000),
-    "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=1_000),
-    "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
-    "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=40_000),
-    "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
-    "three in one": case((A, A, A), faults=1, kinds={"cancel", "signal"}, floor=25_000),
-    "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=4_000),
+    "two by two": case((A, A), (A, A), min_states=15_000),
+    "two by two, a cancellation": case((A, A), (A, A), faults=1, kinds={"cancel"}, min_states=50_000),
+    "two by two, a death or signal": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, min_states=30_000),
+    # Each of these has more than half a million states:
+    "two by two, a lost reply": case((A, A), (A, A), faults=1, kinds={"reply"}, max_states=200_000),
+    "two by two, a late request": case((A, A), (A, A), faults=1, kinds={"late"}, max_states=200_000),
+    "two by two, a lost connection": case((A, A), (A, A), faults=1, kinds={"disconnect"}, max_states=200_000),
+    "two and one, one fault": case((A, A), (A,), faults=1, min_states=20_000),
+    "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, min_states=3_000),
+    "two by one, twice": case((TWICE,), (TWICE,), faults=1, min_states=40_000),
+    "three by one, one fault": case((A,), (A,), (A,), faults=1, min_states=45_000),
+    "a thread and a loop": case((A, IN_LOOP), faults=1, min_states=3_000),
+    "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, min_states=1_000),
+    "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, min_states=5_000),
+    "a waiter gives up, two faults": case((STAYS,), (Plan(hold_for=3.0, wait=1.5),), faults=2, min_states=40_000),
+    "a holder extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, min_states=20_000),
+    "three in one": case((A, A, A), faults=1, kinds={"cancel", "signal"}, min_states=25_000),
+    "a holder retries its release among others": case(
+        (INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, min_states=4_000
+    ),
 }
 
 
 @pytest.mark.parametrize("name", [*CASES, *(MORE if FULL else ())])
-def test_no_interleaving_breaks_a_rule(name: str, tune: Tune) -> None:
-    """[H2-H4, H7-H10, H12, H15, H21] Never two inside; nobody sleeps while the lock is free; nothing is left behind;
-    everybody comes to an end; nobody is told without reason that he lost it."""
+def test_interleavings_violate_no_rule(name: str, tune: Tune) -> None:
+    """[H2-H4, H7-H10, H12, H15, H21] Never two holders at once; no waiter sleeps while the lock is free; no token or
+    queue entry is left behind; every contender finishes; no live lock is reported as lost."""
     check({**CASES, **MORE}[name], tune)
 
 
 def check(case: Case, tune: Tune) -> None:
     tune(hand_overs=case.hand_overs)
     found = explore(case.scenario)
-    assert found.complete or found.states > case.scenario.most
-    assert found.states >= case.floor
+    assert found.complete or found.states > case.scenario.max_states
+    assert found.states >= case.min_states
 
 
-# The tool sees what it is made for: each rule, switched off, is a story that it tells.
+# The explorer finds the defect that each mutation introduces
 
 
-def no_sweep(patch: pytest.MonkeyPatch) -> None:
-    """[H2] Nobody deletes what an unanswered request left."""
+def no_cleanup(patch: pytest.MonkeyPatch) -> None:
+    """[H2] A token that a request without a reply left in the store is not deleted."""
 
     real = LockPrograms._cleanup
-    patch.setattr(LockPrograms, "_cleanup", lambda self, token: real(self, process.ME + "nobody's"))
+    patch.setattr(LockPrograms, "_cleanup", lambda self, token: real(self, process.PROCESS + "unknown"))
 
 
-def lowered(patch: pytest.MonkeyPatch) -> None:
+def lease_lowered(patch: pytest.MonkeyPatch) -> None:
     """[H2] A step lowers the lease of a live token."""
 
     def extend(self: Any, lease: int) -> None:
-        self.ends = performer.now + lease / 1000
+        self.ends = environment.now + lease / 1000
 
     patch.setattr(memory.StoredValue, "extend", extend)
 
 
-def dropped(patch: pytest.MonkeyPatch) -> None:
-    """[H3] An heir that leaves forgets what was handed to it."""
+def handed_lock_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """[H3] A waiter that leaves forgets the lock that was handed over to it."""
     real = WaitQueue.report_leftovers
 
     def report_leftovers(self: WaitQueue, *args: Any) -> None:
@@ -160,68 +163,67 @@ def dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WaitQueue, "report_leftovers", report_leftovers)
 
 
-def taken_unasked(patch: pytest.MonkeyPatch) -> None:
-    """[H3] An heir believes that the lock is his without asking for it."""
-    question, asking = Lock._attempt_command, waiting.retry_command
+def adopted_without_request(patch: pytest.MonkeyPatch) -> None:
+    """[H3] A waiter takes over a lock without a request to the store."""
+    attempt_command, retry_command = Lock._attempt_command, wait_loop.retry_command
 
-    def ask_as_the_one_before(self: Lock, ask: Any, turn: Attempt) -> Any:
-        if turn.handed is not None:
-            ask.token = turn.handed.hold.token
-        return question(self, ask, turn)
+    def attempt_with_previous_token(self: Lock, request: Any, attempt: Attempt) -> Any:
+        if attempt.handed is not None:
+            request.token = attempt.handed.hold.token
+        return attempt_command(self, request, attempt)
 
     def answer(command: Any, *args: Any) -> Any:
         if command.args[3:4] not in {(), ("",)}:
-            in_line = QueuePosition(command.args[5])
-            return Granted(1, False, in_line), performer.now, False
-        return (yield from asking(command, *args))
+            return Granted(1, False, QueuePosition(command.args[5])), environment.now, False
+        return (yield from retry_command(command, *args))
 
-    patch.setattr(Lock, "_attempt_command", ask_as_the_one_before)
-    patch.setattr(waiting, "retry_command", answer)
+    patch.setattr(Lock, "_attempt_command", attempt_with_previous_token)
+    patch.setattr(wait_loop, "retry_command", answer)
 
 
-def given_back_and_freed(patch: pytest.MonkeyPatch) -> None:
-    """[H3] Who took a lock over without a question, and gave it back, has the janitor free it all the same."""
+def returned_lock_freed(patch: pytest.MonkeyPatch) -> None:
+    """[H3] A waiter that adopted a lock without a request and gave it back still schedules its cleanup."""
     patch.setattr(Waiter, "gave_back", False)
 
 
-def no_limit(patch: pytest.MonkeyPatch) -> None:
-    """[H4] The lock is handed over as often as anybody waits for it."""
+def no_hand_over_limit(patch: pytest.MonkeyPatch) -> None:
+    """[H4] The lock is handed over within a process without a limit."""
     Tune()(hand_overs=inf)
 
 
-def named_too_early(patch: pytest.MonkeyPatch) -> None:
-    """[H7] A process is registered before it listens."""
-    patch.setattr(process._Subscriber, "channel_name", lambda self, channel: channel + process.ME)
+def registered_before_subscribed(patch: pytest.MonkeyPatch) -> None:
+    """[H7] A process is registered as a waiter before it is subscribed."""
+    patch.setattr(process._Subscriber, "channel_name", lambda self, channel: channel + process.PROCESS)
 
 
-def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[WaitQueue], bool]) -> None:
-    """The last one who leaves tells nothing unless it is for this reason."""
+def report_leftovers_only_if(patch: pytest.MonkeyPatch, condition: Callable[[WaitQueue], bool]) -> None:
+    """The last waiter that leaves reports leftovers only under this condition."""
     real = WaitQueue.report_leftovers
 
     def report_leftovers(self: WaitQueue, *args: Any) -> None:
-        if unsettled(self):
+        if condition(self):
             real(self, *args)
 
     patch.setattr(WaitQueue, "report_leftovers", report_leftovers)
 
 
-def left_behind(patch: pytest.MonkeyPatch) -> None:
-    """[H9] The last waiter leaves his process registered."""
-    only_if(patch, lambda queue: queue.wakeups != queue.wakeups_answered or queue.handed is not None)
+def process_left_registered(patch: pytest.MonkeyPatch) -> None:
+    """[H9] The last waiter that leaves keeps its process registered."""
+    report_leftovers_only_if(patch, lambda queue: queue.wakeups != queue.wakeups_answered or queue.handed is not None)
 
 
-def kept_to_itself(patch: pytest.MonkeyPatch) -> None:
+def unused_wakeup_kept(patch: pytest.MonkeyPatch) -> None:
     """[H9] A woken head that leaves doesn't pass the wake-up on."""
-    only_if(patch, lambda queue: bool(queue.address) or queue.handed is not None)
+    report_leftovers_only_if(patch, lambda queue: bool(queue.address) or queue.handed is not None)
 
 
-def told_in_vain(patch: pytest.MonkeyPatch) -> None:
-    """[H9] A wake-up for a process that doesn't wait any more isn't passed on."""
-    patch.setattr(Engine, "on_message", lambda self, number, lock: self._queues.wake(process.PLACE, number))
+def late_wakeup_ignored(patch: pytest.MonkeyPatch) -> None:
+    """[H9] A wake-up for a process that no longer waits isn't passed on."""
+    patch.setattr(Engine, "on_message", lambda self, number, lock: self._queues.wake(process.LOCK_ID, number))
 
 
-def one_queue(patch: pytest.MonkeyPatch) -> None:
-    """[H12] Threads queue up behind the tasks of a loop."""
+def one_queue_for_all_loops(patch: pytest.MonkeyPatch) -> None:
+    """[H12] Threads wait behind the tasks of a loop."""
     real = LocalQueues._enqueue
 
     def join(self: LocalQueues, waiter: Waiter, *args: Any) -> None:
@@ -231,35 +233,35 @@ def one_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalQueues, "_enqueue", join)
 
 
-def one_number(patch: pytest.MonkeyPatch) -> None:
-    """A new queue answers to the number of an old one."""
+def queue_number_reused(patch: pytest.MonkeyPatch) -> None:
+    """A new queue gets the number of an old one."""
     patch.setattr(WaitQueue, "number", property(lambda self: "1", lambda self, number: None), raising=False)
 
 
-def cleared_once(patch: pytest.MonkeyPatch) -> None:
-    """[L16] A signal handler that raises while a cancelled one clears up keeps him from it."""
-    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clear_away: clear_away())
+def cleanup_interrupted(patch: pytest.MonkeyPatch) -> None:
+    """[L16] A signal handler that raises during the cleanup of a cancelled caller ends the cleanup."""
+    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: clean_up())
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 MUTATIONS: list[tuple[Mutation, str, Case]] = [
-    (no_sweep, ORPHAN, case((A,), (A,), faults=1, kinds={"late"})),
-    (lowered, "lost the lock", case((EXTENDS,), (A,), faults=1, kinds={"late"})),
-    (dropped, ORPHAN, case((A, A), faults=1, kinds={"cancel"})),
-    (taken_unasked, "two are inside", case((SHORT, SHORT_TOO), (A,))),
-    (given_back_and_freed, "lost the lock", case((TWICE, TWICE), faults=1, kinds={"signal"})),
-    (no_doubt, "lost the lock", case((A, A, A), faults=1, kinds={"cancel"})),
-    (no_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
-    (named_too_early, "sleeps", case((A,), (A,))),
+    (no_cleanup, ORPHAN, case((A,), (A,), faults=1, kinds={"late"})),
+    (lease_lowered, "reported as lost", case((EXTENDS,), (A,), faults=1, kinds={"late"})),
+    (handed_lock_forgotten, ORPHAN, case((A, A), faults=1, kinds={"cancel"})),
+    (adopted_without_request, "two contenders hold", case((SHORT, SHORT_TOO), (A,))),
+    (returned_lock_freed, "reported as lost", case((TWICE, TWICE), faults=1, kinds={"signal"})),
+    (adopted_lock_never_doubted, "reported as lost", case((A, A, A), faults=1, kinds={"cancel"})),
+    (no_hand_over_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
+    (registered_before_subscribed, "sleeps", case((A,), (A,))),
     (wakeup_forgotten, "sleeps", case((A,), (A,))),
-    (left_behind, "stays in line", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
-    (kept_to_itself, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
-    (told_in_vain, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
-    (one_queue, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
-    (one_number, "sleeps", case((STAYS,), (GIVES_UP,))),
-    (cleared_once, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
+    (process_left_registered, "stays in the wait queue", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
+    (unused_wakeup_kept, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
+    (late_wakeup_ignored, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
+    (one_queue_for_all_loops, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
+    (queue_number_reused, "sleeps", case((STAYS,), (GIVES_UP,))),
+    (cleanup_interrupted, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
 ]
 
 every_mutation = pytest.mark.parametrize(
@@ -268,10 +270,10 @@ every_mutation = pytest.mark.parametrize(
 
 
 @every_mutation
-def test_a_rule_that_is_switched_off_is_found(
+def test_explorer_finds_the_defect_of_each_mutation(
     mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
-    """[H2, H3, H4, H7, H8, H9, H12] Else the silence of the other tests would mean nothing."""
+    """[H2, H3, H4, H7, H8, H9, H12] The explorer reports a violated rule if one mechanism is switched off."""
     tune(hand_overs=case.hand_overs)
     mutation(monkeypatch)
     with pytest.raises(Failure, match=why):
@@ -280,6 +282,6 @@ def test_a_rule_that_is_switched_off_is_found(
 
 @pytest.mark.skipif(not FULL, reason="takes minutes: EXPLORE=full")
 @every_mutation
-def test_it_is_the_mutation_that_was_found(mutation: Mutation, why: str, case: Case, tune: Tune) -> None:
-    """The same scenarios are fine as things are."""
+def test_scenarios_of_the_mutations_pass_without_them(mutation: Mutation, why: str, case: Case, tune: Tune) -> None:
+    """The violations above are caused by the mutations."""
     check(case, tune)

@@ -1,7 +1,8 @@
-"""Every interleaving of a few processes, breadth first, so that the first failure found is the shortest story of it.
+"""An explicit-state explorer of the interleavings of a few processes. It searches breadth first, so the first failure
+has the shortest trace.
 
-Time stands still while anything can move; then it goes on to the next timer. What may go wrong is counted: a scenario
-says how many faults a path may have, and of which kinds.
+Time stands still while a process can make a step; then it advances to the next timer. A scenario sets how many faults a
+path may contain, and of which kinds.
 """
 
 from __future__ import annotations
@@ -9,103 +10,110 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from .moments import still
-from .moves import Move, Moves, Scenario, State
+from .environment import deterministic_environment
 from .rules import Rules
-from .telling import Teller
+from .trace import TraceFormatter
+from .transitions import Scenario, State, Transition, Transitions
 
 
 class Failure(AssertionError):
-    """A rule is broken; the message is the story."""
+    """A rule is violated; the message contains the trace."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Exploration:
     states: int
-    ends: int
+    final_states: int
     complete: bool
 
 
-def explore(scenario: Scenario) -> Found:
+def explore(scenario: Scenario) -> Exploration:
     """Visit every state.
 
     Raises:
         Failure: a rule is broken.
     """
-    with still():
+    with deterministic_environment():
         return _Explorer(scenario).explore()
 
 
 class _Explorer:
     def __init__(self, scenario: Scenario) -> None:
-        self._moves = Moves(scenario)
-        self._rules = Rules(self._moves)
-        self._most = scenario.most
+        self._transitions = Transitions(scenario)
+        self._rules = Rules(self._transitions)
+        self._max_states = scenario.max_states
         self._states: list[State] = []
         self._numbers: dict[State, int] = {}
         self._parents = array("l")
-        # Steps on which nothing goes wrong, as pairs of numbers:
-        self._froms = array("l")
-        self._tos = array("l")
+        # Transitions without a fault, as pairs of state numbers:
+        self._edge_sources = array("l")
+        self._edge_targets = array("l")
 
-    def explore(self) -> Found:
-        ends = bytearray()
-        self._visit(self._moves.begin, -1)
+    def explore(self) -> Exploration:
+        final_states = bytearray()
+        self._visit(self._transitions.initial, -1)
         at = 0
-        while at < len(self._states) <= self._most:
+        while at < len(self._states) <= self._max_states:
             state = self._states[at]
-            ends.append(1)
-            for move in self._moves.of(state):
-                number = self._visit(self._same(move.after)[0], at)
-                if not move.fault:
-                    ends[at] = 0
-                    self._froms.append(at)
-                    self._tos.append(number)
-                    if move.what[0] == "time" and (why := self._rules.forgotten(state, move.what[1])):
+            final_states.append(1)
+            for transition in self._transitions.from_state(state):
+                number = self._visit(self._canonical(transition.after)[0], at)
+                if not transition.fault:
+                    final_states[at] = 0
+                    self._edge_sources.append(at)
+                    self._edge_targets.append(number)
+                    if transition.event[0] == "time" and (
+                        why := self._rules.wait_violation(state, transition.event[1])
+                    ):
                         self._fail(why, at)
-            if ends[at] and (why := self._rules.unfinished(state)):
+            if final_states[at] and (why := self._rules.final_violation(state)):
                 self._fail(why, at)
             at += 1
         complete = at == len(self._states)
         if complete:
-            self._all_end(bytearray(ends))
-        return Found(len(self._states), sum(ends), complete)
+            self._check_termination(bytearray(final_states))
+        return Exploration(len(self._states), sum(final_states), complete)
 
     def _visit(self, state: State, parent: int) -> int:
         number = self._numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
             self._parents.append(parent)
-            if why := self._rules.broken(state):
+            if why := self._rules.invariant_violation(state):
                 self._fail(why, number)
         return number
 
-    def _same(self, state: State) -> tuple[State, tuple[int, ...]]:
-        """Processes with the same plans may as well be numbered otherwise: one state for all such, and the order."""
-        machines = self._moves.machines
-        each = range(len(machines))
-        order = sorted(each, key=lambda p: (machines.index(machines[p]), state.processes[p], state.messages[p]))
+    def _canonical(self, state: State) -> tuple[State, tuple[int, ...]]:
+        """The representative of all states that differ in the numbering of processes with equal plans, and its
+        numbering."""
+        process_states = self._transitions.process_states
+        each = range(len(process_states))
+        order = sorted(
+            each, key=lambda p: (process_states.index(process_states[p]), state.processes[p], state.messages[p])
+        )
         if order == list(each):
             return state, tuple(order)
-        news = {old: new for new, old in enumerate(order)}
-        copies = sorted(copy._replace(sender=news[copy.sender]) for copy in state.copies)
-        same = state._replace(
-            store=self._moves.store.renamed(state.store, tuple(order)),
+        new_numbers = {old: new for new, old in enumerate(order)}
+        late_requests = sorted(
+            late_request._replace(sender=new_numbers[late_request.sender]) for late_request in state.late_requests
+        )
+        canonical = state._replace(
+            store=self._transitions.store.renumbered(state.store, tuple(order)),
             processes=tuple(state.processes[p] for p in order),
             messages=tuple(state.messages[p] for p in order),
-            copies=tuple(copies),
+            late_requests=tuple(late_requests),
         )
-        return same, tuple(order)
+        return canonical, tuple(order)
 
-    def _all_end(self, ending: bytearray) -> None:
-        """From everywhere there is a way to the end on which nothing goes wrong."""
-        more = True
-        while more:
-            more = False
-            for before, after in zip(reversed(self._froms), reversed(self._tos), strict=True):
-                if ending[after] and not ending[before]:
-                    ending[before] = more = True
-        if (stuck := ending.find(0)) >= 0:
+    def _check_termination(self, can_end: bytearray) -> None:
+        """From every state there must be a path without further faults to a final state."""
+        changed = True
+        while changed:
+            changed = False
+            for before, after in zip(reversed(self._edge_sources), reversed(self._edge_targets), strict=True):
+                if can_end[after] and not can_end[before]:
+                    can_end[before] = changed = True
+        if (stuck := can_end.find(0)) >= 0:
             self._fail("it never ends", stuck)
 
     def _fail(self, why: str, number: int) -> None:
@@ -113,19 +121,19 @@ class _Explorer:
         while number > 0:
             path.append(number)
             number = self._parents[number]
-        teller = Teller(len(self._moves.machines))
+        formatter = TraceFormatter(len(self._transitions.process_states))
         state = self._states[0]
         lines = [why + ":"]
         for after in reversed(path):
-            move, order = self._move(state, self._states[after])
-            lines.append("  " + teller.tell(move))
-            teller.reorder(order)
+            transition, order = self._transition_between(state, self._states[after])
+            lines.append("  " + formatter.format(transition))
+            formatter.reorder(order)
             state = self._states[after]
         raise Failure("\n".join(lines))
 
-    def _move(self, state: State, after: State) -> tuple[Move, tuple[int, ...]]:
-        for move in self._moves.of(state):
-            same, order = self._same(move.after)
-            if same == after:
-                return move, order
+    def _transition_between(self, state: State, after: State) -> tuple[Transition, tuple[int, ...]]:
+        for transition in self._transitions.from_state(state):
+            canonical, order = self._canonical(transition.after)
+            if canonical == after:
+                return transition, order
         raise LookupError

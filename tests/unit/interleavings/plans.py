@@ -1,4 +1,4 @@
-"""What contenders do."""
+"""What a contender does in a scenario."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from math import inf
 
 @dataclass(frozen=True)
 class Plan:
-    """What a contender does.
+    """How a contender acquires, holds, extends and releases the lock.
 
     Attributes:
-        wait: seconds that he is willing to wait.
-        stay: seconds that he stays inside.
-        lease: seconds.
-        extend: to so many seconds he extends his lease as soon as he is inside; 0 if not.
-        rounds: how often he comes.
-        insists: releases again if a release wasn't answered, as a caller may.
-        loop: an event loop, or None for a thread.
-        blocked: his loop does something else as soon as he waits, and he never hears that it is his turn.
+        wait: the longest wait in seconds.
+        hold_for: seconds that it holds the lock.
+        lease: in seconds.
+        extend: the lease in seconds that it extends to after acquiring; 0 doesn't extend.
+        acquisitions: how often it acquires.
+        retries_release: releases again if a release got no reply, as a caller may.
+        loop: None for a thread, or the event loop of a task.
+        blocked: its loop blocks as soon as it waits, so that it never wakes for its turn.
     """
 
     wait: float = inf
-    stay: float = 0.0
+    hold_for: float = 0.0
     lease: float = 10.3
     extend: float = 0.0
-    schedule: int = 1
-    insists: bool = False
+    acquisitions: int = 1
+    retries_release: bool = False
     loop: object = None
     blocked: bool = False

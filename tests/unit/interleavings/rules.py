@@ -1,58 +1,58 @@
-"""What must hold, in every state, whenever time goes on, and at the end."""
+"""The rules that hold in every state, whenever time passes, and in every final state."""
 
 from __future__ import annotations
 
 from django_redis_locks.core.tuning import DEFAULT
 
-from .moves import DEAD, Moves, State
-from .process import ME
-from .sights import Sight
+from .process import PROCESS
+from .process_view import ProcessView
+from .transitions import DEAD, State, Transitions
 
-ORPHAN = "nobody has the lock, and only the end of its lease frees it"
+ORPHAN = "the lock has no holder, and only the end of its lease frees it"
 
 
 class Rules:
-    def __init__(self, moves: Moves) -> None:
-        self._machines = moves.machines
-        self._store = moves.store
-        self._passes = moves.scenario.passes
+    def __init__(self, transitions: Transitions) -> None:
+        self._process_states = transitions.process_states
+        self._store = transitions.store
+        self._max_hand_overs = transitions.scenario.max_hand_overs
 
-    def _alive(self, state: State) -> list[tuple[int, Sight]]:
-        return [(p, self._machines[p].sights[n]) for p, n in enumerate(state.processes) if n != DEAD]
+    def _alive(self, state: State) -> list[tuple[int, ProcessView]]:
+        return [(p, self._process_states[p].views[n]) for p, n in enumerate(state.processes) if n != DEAD]
 
-    def broken(self, state: State) -> str:
-        """What must never be. A hold counts from its grant to the beginning of its release, or to the end of its lease,
-        by its holder's own clock."""
-        inside = 0
-        for _, sight in self._alive(state):
-            inside += sight.inside
-            if sight.complaint:
-                return sight.complaint
-        if state.passed > self._passes:
-            return "the lock stays within a process although another one waits"
-        return "two are inside at once" if inside > 1 else ""
+    def invariant_violation(self, state: State) -> str:
+        """Check one state. A hold counts from its grant to the beginning of its release, or to the end of its lease, by
+        its holder's own clock."""
+        holders = 0
+        for _, view in self._alive(state):
+            holders += view.holders
+            if view.violation:
+                return view.violation
+        if state.hand_overs_in_a_row > self._max_hand_overs:
+            return "the lock stays within a process although another process waits"
+        return "two contenders hold the lock at once" if holders > 1 else ""
 
-    def forgotten(self, state: State, length: float) -> str:
-        """What must not be when nothing can move before so many seconds have passed: that somebody sleeps until then
-        although the lock is free, or waits for a lock that nobody has and nobody will delete."""
-        if state.excused:
+    def wait_violation(self, state: State, length: float) -> str:
+        """Check a state in which no step is possible for ``length`` seconds: no contender may sleep for a free lock, or
+        wait for a lock without a holder that no cleanup will delete."""
+        if state.delay_allowed:
             return ""
         token = self._store.tokens[state.store]
         alive = self._alive(state)
         if token is None:
-            wait = any(timer <= length for _, sight in alive for timer in sight.sleepers)
-            return "somebody sleeps although the lock is free" if wait and length > 2 * DEFAULT.yield_time else ""
-        known = {known.replace(ME, str(p)) for p, sight in alive for known in sight.tokens}
+            wait = any(timer <= length for _, view in alive for timer in view.wait_timers)
+            return "a contender sleeps although the lock is free" if wait and length > 2 * DEFAULT.yield_time else ""
+        known = {known.replace(PROCESS, str(p)) for p, view in alive for known in view.tokens}
         return "" if token in known else ORPHAN
 
-    def unfinished(self, state: State) -> str:
-        """What must not be at the end."""
-        for _, sight in self._alive(state):
-            if not sight.over:
-                return "somebody is stuck"
-            if sight.queued:
+    def final_violation(self, state: State) -> str:
+        """Check a final state."""
+        for _, view in self._alive(state):
+            if not view.finished:
+                return "a contender is stuck"
+            if view.has_queues:
                 return "an empty queue is kept"
-        if self._store.tokens[state.store] is not None and not state.excused:
+        if self._store.tokens[state.store] is not None and not state.delay_allowed:
             return ORPHAN
-        left = self._store.queues[state.store] and not state.lingering
-        return "a process that doesn't wait any more stays in line" if left else ""
+        left = self._store.queues[state.store] and not state.stale_entry_allowed
+        return "a process that no longer waits stays in the wait queue" if left else ""

@@ -1,0 +1,147 @@
+"""The store: the memory backend's commands on copies of its store. Its states are numbers, like those of processes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, NamedTuple, Protocol
+
+from django_redis_locks.backends.memory import backend as memory
+
+from .environment import Timestamp, environment
+from .fingerprints import Fingerprinter
+from .process import KEYS, PROCESS
+
+
+class Request(Protocol):
+    """A command, or a delayed one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def args(self) -> tuple[str | int, ...]: ...
+
+
+class StoreResult(NamedTuple):
+    """The result of a request.
+
+    Attributes:
+        after: the number of the store's new state.
+        notified: pairs of a process and the number of the queue to wake in it.
+    """
+
+    after: int
+    reply: Any
+    notified: tuple[tuple[int, str], ...]
+
+
+class StoreStates:
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._stores: list[tuple[memory.Store, Timestamp]] = []
+        self._results: dict[Any, Any] = {}
+        self._notified: list[tuple[int, str]] = []
+        # By the number of a state:
+        self.tokens: list[str | None] = []
+        """The token that holds the lock."""
+        self.last_arrival: list[int] = []
+        """The latest arrival time in the wait queue."""
+        self.queues: list[tuple[str, ...]] = []
+        """The addresses in the wait queue."""
+        self._number(memory.Store(), Timestamp(0.0))
+
+    def execute(self, state: int, sender: int, request: Request, enqueued_at: int) -> StoreResult:
+        """Execute a request; ``enqueued_at`` is the arrival time of a waiter that it registers."""
+        what = state, sender, request.name, request.args, enqueued_at
+        done: StoreResult | None = self._results.get(what)
+        if done is None:
+            step, args = memory._steps[request.name], [_with_process(arg, sender) for arg in request.args]
+            done = self._results[what] = self._apply(state, lambda store: step(store, request.keys, *args), enqueued_at)
+        return done
+
+    def subscribe(self, state: int, process: int, on: bool) -> int:
+        """Subscribe or unsubscribe a process."""
+        channel = KEYS.inbox + str(process)
+
+        def change(store: memory.Store) -> None:
+            store.inboxes.pop(channel, None)
+            if on:
+                store.inboxes[channel] = lambda number, _: self._notified.append((process, number))
+
+        return self._memoized((state, channel, on), lambda: self._apply(state, change).after)
+
+    def after_time(self, state: int, seconds: float) -> int:
+        store, now = self._stores[state]
+        return self._memoized((state, seconds), lambda: self._number(_copy(store), now + seconds))
+
+    def renumbered(self, state: int, order: tuple[int, ...]) -> int:
+        """The state in which the processes are numbered in this order."""
+        return self._memoized((state, order), lambda: self._renumbered(state, order))
+
+    def _memoized(self, what: Any, find: Callable[[], int]) -> int:
+        known: int | None = self._results.get(what)
+        if known is None:
+            known = self._results[what] = find()
+        return known
+
+    def _apply(self, state: int, change: Callable[[memory.Store], Any], enqueued_at: int = 0) -> StoreResult:
+        store, now = self._stores[state]
+        store = _copy(store)
+        environment.now, environment.enqueued_at = now, enqueued_at
+        self._notified.clear()
+        reply = change(store)
+        notified = tuple(self._notified)
+        return StoreResult(self._number(store, now), tuple(reply) if isinstance(reply, list) else reply, notified)
+
+    def _renumbered(self, state: int, order: tuple[int, ...]) -> int:
+        store, now = self._stores[state]
+        copied = _copy(store)
+        new_numbers = {str(old): str(new) for new, old in enumerate(order)}
+        for record in copied.records.values():
+            record.token = new_numbers[record.token[0]] + record.token[1:]
+        digit_at = len(KEYS.inbox)
+        copied.queues = {
+            key: {
+                name[:digit_at] + new_numbers[name[digit_at]] + name[digit_at + 1 :]: since
+                for name, since in waiters.items()
+            }
+            for key, waiters in store.queues.items()
+        }
+        number = self._number(_without_subscribers(copied), now)
+        for channel in store.inboxes:
+            number = self.subscribe(number, int(new_numbers[channel[digit_at]]), True)
+        return number
+
+    def _number(self, store: memory.Store, now: Timestamp) -> int:
+        environment.now = now
+        record = store.find(KEYS.lock)
+        fingerprinter = Fingerprinter(now)
+        fingerprint = fingerprinter.of((store.records, store.queues, sorted(store.inboxes)))
+        number = self._numbers.setdefault(fingerprint, len(self._numbers))
+        if number == len(self._stores):
+            self._stores.append((store, now))
+            self.tokens.append(record.token if record is not None else None)
+            self.last_arrival.append(fingerprinter.last_arrival)
+            self.queues.append(tuple(store.queues.get(KEYS.waiters, ())))
+        return number
+
+
+def _with_process(arg: str | int, process: int) -> str | int:
+    return arg.replace(PROCESS, str(process)) if isinstance(arg, str) else arg
+
+
+def _copy(store: memory.Store) -> memory.Store:
+    copied = copy.copy(store)
+    for field in fields(store):
+        value = getattr(store, field.name)
+        if isinstance(value, dict):
+            setattr(copied, field.name, {key: copy.copy(part) for key, part in value.items()})
+    return copied
+
+
+def _without_subscribers(store: memory.Store) -> memory.Store:
+    store.inboxes = {}
+    return store
