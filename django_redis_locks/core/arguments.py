@@ -9,7 +9,7 @@ from .suggestions import closest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_MEANT: Final = {
+_SYNONYMS: Final = {
     "timeout": ("expire",),
     "ttl": ("expire",),
     "lease": ("expire",),
@@ -20,8 +20,9 @@ _MEANT: Final = {
     "on_failure": ("on_conflict",),
     "failure_handler": ("on_conflict",),
 }
+"""Arguments of other libraries, with the names that they may have here."""
 
-_INSTEAD: Final = {
+_ADVICE: Final = {
     "blocking": "write acquire(blocking=False), or wait=0",
     "expire": "it is an argument of the lock: locks.lock(key, expire=...)",
     "reentrant": "locks.rlock(key) may be entered again by its owner",
@@ -31,6 +32,7 @@ _INSTEAD: Final = {
     "id": "each grant has a secret token of its own",
     "thread_local": "a lock belongs to the thread or task that acquired it, and another one releases it by grant.release()",
 }
+"""What to do instead of using an argument that doesn't exist here."""
 
 
 def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str]) -> None:
@@ -44,8 +46,8 @@ def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    meant = [each for each in _MEANT.get(name, ()) if each in known]
-    if not meant and name in _INSTEAD:
-        return _INSTEAD[name]
-    close = meant[0] if meant else closest(name, known)
-    return f"did you mean {close}=?" if close else f"there are {', '.join(known)}"
+    synonyms = [synonym for synonym in _SYNONYMS.get(name, ()) if synonym in known]
+    if not synonyms and name in _ADVICE:
+        return _ADVICE[name]
+    suggestion = synonyms[0] if synonyms else closest(name, known)
+    return f"did you mean {suggestion}=?" if suggestion else f"there are {', '.join(known)}"

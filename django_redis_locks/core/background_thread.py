@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 
 class BackgroundThread:
+    """Runs ``work`` in a daemon thread, which starts with the first call of ``start`` in this process.
+
+    Args:
+        work: the function that the thread runs.
+        name: the name of the thread.
+    """
+
     def __init__(self, work: Callable[[], object], name: str) -> None:
         self._work = work
         self._name = name
@@ -51,15 +58,14 @@ class BackgroundThread:
         try:
             self._thread.start()
         except BaseException as error:
-            # A signal handler may have raised before the start or after it, and Python doesn't report which. The claim
-            # decides: if it is free, the thread will never work
+            # A signal handler may have raised before the thread started or after it. The claim decides: if this thread
+            # gets it, the new thread will never run the work
             if claim.acquire(blocking=False):
                 self._thread = None
             if not isinstance(error, RuntimeError):
                 raise
-            if not sys.is_finalizing() and "shutdown" not in str(
-                error
-            ):  # the process ends, and its leases end by themselves
+            exiting = sys.is_finalizing() or "shutdown" in str(error)  # then the leases end by themselves
+            if not exiting:
                 raise LockBackendError(
                     f"this process can't start the thread {self._name!r}: {error}. It has reached a limit of threads or of "
                     "memory: raise that (ulimit -u, the pids limit of a container), or run fewer threads"
@@ -83,7 +89,7 @@ def end_process_on_exit(error: BaseException) -> None:
     only happens under gevent: its greenlets run in the main thread of the system, and ``threading`` ends the greenlet
     only."""
     if isinstance(error, SystemExit | KeyboardInterrupt) and threading.get_native_id() == os.getpid():
-        _thread.start_new_thread(_raise, (error,))  # outside of `threading` gevent passes it on
+        _thread.start_new_thread(_raise, (error,))  # gevent propagates exceptions of greenlets outside of `threading`
 
 
 def _raise(error: BaseException) -> None:

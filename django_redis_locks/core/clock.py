@@ -1,10 +1,10 @@
 """The clock of the engine: all its times and sleeps use it.
 
-The machine's own clock counts through a suspended laptop or virtual machine, as the server's lease does
-(CLOCK_BOOTTIME, Linux), and no test's frozen time stops it: freezegun replaces ``time.monotonic``, on which a wait
-would then never end and a lease never run out.
+By default it is the machine's clock. On Linux that is CLOCK_BOOTTIME, which also counts while a laptop or virtual
+machine is suspended, as the server's lease does. freezegun doesn't stop it, as it stops ``time.monotonic``: on a
+stopped clock a wait never ends and a lease never expires.
 
-``install`` replaces it, for example by ``testing.ManualClock``. Timeouts of sockets always use the machine's clock.
+``install`` replaces the clock, for example by ``testing.ManualClock``. Socket timeouts always use the machine's clock.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ _installed = SYSTEM
 _on_install: list[Callable[[], object]] = []
 
 now: Callable[[], float] = SYSTEM.now
-"""Seconds since some fixed moment."""
+"""Return the seconds since some fixed moment."""
 
 wall: Callable[[], float] = SYSTEM.wall
-"""Return the seconds since 1970, to compare with the clocks of other machines. Durations aren't measured with it."""
+"""Return the seconds since 1970, to compare with the clocks of other machines. It may jump, so durations aren't
+measured with it."""
 
 
 def wait(lock: threading.Lock, seconds: float) -> None:
@@ -72,12 +73,12 @@ def sleep(seconds: float) -> None:
 
 
 def monotonic() -> float:
-    """``time.monotonic()``, which freezegun moves; the installed clock's time where there is one."""
+    """Return ``time.monotonic()``, which freezegun controls, or the time of an installed clock."""
     return time.monotonic() if _installed is SYSTEM else now()
 
 
 def timestamp() -> float:
-    """``time.time()``, which freezegun moves; the installed clock's time where there is one."""
+    """Return ``time.time()``, which freezegun controls, or the time of an installed clock."""
     return time.time() if _installed is SYSTEM else wall()
 
 
@@ -92,6 +93,7 @@ def install(clock: Clock) -> Clock:
 
 
 def on_install(adapt: Callable[[], object]) -> Callable[[], object]:
-    """Call ``adapt`` whenever another clock is installed, to wake what sleeps on the previous one. A decorator."""
+    """Call ``adapt`` whenever another clock is installed, to wake threads that sleep on the previous one. A
+    decorator."""
     _on_install.append(adapt)
     return adapt

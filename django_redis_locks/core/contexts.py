@@ -1,6 +1,6 @@
-"""The stack of grants in the caller's context, of which tasks and threads inherit a copy.
+"""The stack of grants in the caller's context (``contextvars``). Tasks and threads inherit a copy.
 
-The stack is a linked list and copies share their tails, so the cost of an acquire doesn't grow with the stack.
+The stack is a linked list whose copies share their tails, so the cost of an acquire doesn't grow with its size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 Entry: TypeAlias = "int | Grant"
-"""A grant's id, which keeps no object alive; for a ``with lock:`` block the grant itself, until the block ends."""
+"""The id of a grant, so that the grant isn't referenced; but for a ``with lock:`` block the grant itself, until the
+block ends."""
 
 FEW = 8
 """The number of entries of released grants that may stay in a stack, plus one per held grant."""
@@ -40,11 +41,13 @@ def entries() -> Iterator[Entry]:
 
 
 def contains(grant: Grant) -> bool:
+    """Return whether the caller's context has an entry of this grant."""
     return any(entry == grant.id if type(entry) is int else entry is grant for entry in entries())
 
 
 def without_released(kept: Collection[int]) -> Link | None:
-    """Return the stack of the caller's context without released grants; ``kept`` has the ids of the others."""
+    """Return the stack of the caller's context without released grants; ``kept`` contains the ids of the other
+    grants."""
     return _pushed([entry for entry in entries() if (entry in kept if isinstance(entry, int) else entry._block)], None)
 
 

@@ -38,7 +38,7 @@ class LockError(Exception):
     """The base of every error here.
 
     Attributes:
-        key: the filled key of the lock, or None where there is none yet.
+        key: the filled key of the lock, or None if it isn't known yet.
         name: the label of the lock in messages and metrics.
         alias: the entry of ``REDIS_LOCKS`` that the lock belongs to.
     """
@@ -60,11 +60,11 @@ class LockNotAcquired(LockError):
 
     Attributes:
         waited: seconds spent waiting.
-        retry_after: seconds until the present lease ends, unless it is extended.
-        holder: the present holder, as far as the store knows it; None if it doesn't.
-        rate_limited: the lock stays after its call (``auto_release=False``), so its lease doesn't end earlier.
-        status: of an HTTP answer: 409, or 429 if it is cooling, or what the call site says.
-        retry_header: the seconds of its ``Retry-After``; None for no such header.
+        retry_after: seconds until the current lease ends, unless it is extended.
+        holder: the current holder, as described in the store; None if unknown.
+        rate_limited: True if the lock stays held after its call (``auto_release=False``), until its lease ends.
+        status: the status of an HTTP response: 409, 429 if ``rate_limited``, or the one that the call site chose.
+        retry_header: the seconds of its ``Retry-After`` header; None to send none.
     """
 
     def __init__(
@@ -117,25 +117,26 @@ class LockKeyError(LockError, ValueError):
     """Not a valid key, or a value that is no lock is stored under it.
 
     Attributes:
-        source: in what a field of a key template found nothing of use: the request, of ``{request.headers[X]}``. None
-            if that has no such attribute, as then the template is wrong, and of other mistakes.
+        source: the argument in which a field of a key template found no usable value, such as the request for
+            ``{request.headers[X]}``. None for other errors, also if the argument lacks the attribute, because then the
+            template is wrong.
     """
 
     source: object = None
 
 
 class LockBackendError(LockError):
-    """The store can't be reached, or refuses to do its part.
+    """The store can't be reached, or refuses a request.
 
     Attributes:
-        outcome_unknown: the request may have been carried out; only its answer is missing.
-        transient: trying again may help (a restart, a failover).
-        unreachable: there was no connection, or no answer. False: the store refuses.
-        on_reused_connection: it failed on a connection that had been opened earlier, so a new one is worth a try at
-            once.
+        outcome_unknown: True if the request may have been executed, although no reply arrived.
+        transient: True if a retry may succeed, for example after a restart or a failover.
+        unreachable: True if there was no connection, or no reply. False if the store refused the request.
+        on_reused_connection: True if an earlier opened connection failed, so that an immediate retry on a new one may
+            succeed.
     """
 
-    unreachable = False  # of an error that an older version has pickled
+    unreachable = False  # the default for errors that an older version has pickled
 
     def __init__(
         self,

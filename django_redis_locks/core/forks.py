@@ -1,7 +1,7 @@
-"""Hooks for forked children, which have the memory of their parent, but none of its threads, connections and locks.
+"""Fork hooks: reset the state that a child process has copied from its parent, such as connections and held locks.
 
-Python runs hooks in the child. C code that forks by itself runs none, so ``pid()`` also compares the process id with
-the one that is known here, and is called before a token, thread or connection is created.
+``os.fork`` runs the hooks in the child. C code that forks by itself doesn't, so ``pid()`` also compares the process id
+with the known one. It is called before a token, thread or connection is created.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 known = os.getpid()
-"""The id of the process that the state of this package belongs to."""
+"""The id of the process for which the hooks ran last. The state of this package belongs to it."""
 
 _hooks: list[Callable[[], object]] = []
 _mutex = threading.RLock()
@@ -36,7 +36,7 @@ def pid() -> int:
 def _run_hooks() -> None:
     """Run the hooks once. ``known`` changes last, so that no other thread of the child continues with the parent's
     state."""
-    global known  # noqa: PLW0603 - one process has one
+    global known  # noqa: PLW0603 - one per process
     with _mutex:
         found = os.getpid()
         if found != known:

@@ -1,7 +1,7 @@
-"""Holds: one possession of a lock by this process.
+"""Holds: the state of a lock that this process has acquired, from the acquire to the release.
 
-The state of ownership is kept here and never in the lock object, which threads and tasks share. Re-entries share the
-hold: they are counted here, in the process, so that the store's steps stay idempotent.
+This state isn't in the lock object, which threads and tasks share. Re-entries share one hold, and are counted here
+instead of in the store, so that the store's steps stay idempotent.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Hold:
         self.fence = fence
         self.lease = lease
         self.since = self.confirmed_at = sent
-        self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # as validity() has it
+        self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # validity(), inlined for speed
         self.renew_until = sent + renew_for if renew_for else 0.0
         self.owner = weakref.ref(owner)
         self.loop = loop

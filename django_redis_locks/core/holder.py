@@ -25,7 +25,8 @@ class Holder:
     """The holder of a lock, read from the store.
 
     Attributes:
-        host, pid, thread, name: as far as ``METADATA`` lets them be stored; the thread is a task's name in asyncio.
+        host, pid, thread, name: the description of the holder, None for fields that ``METADATA`` excludes. In asyncio
+            the thread is the name of the task.
         fence: the fencing token of the hold.
         since: when it was acquired, in seconds since 1970 on the store's clock.
         lease_left: seconds until the lease ends, unless it is extended.
@@ -40,16 +41,16 @@ class Holder:
     name: str | None = None
 
     def __str__(self) -> str:
-        who = self.host or "somebody"
+        text = self.host or "unknown host"
         if self.pid is not None:
-            who += f" pid {self.pid}"
+            text += f" pid {self.pid}"
         if self.thread is not None:
-            who += f" {self.thread}"
-        return who
+            text += f" {self.thread}"
+        return text
 
 
 def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
-    """Return the holder from a text of ``describe``. Fields of unknown or malformed texts are None."""
+    """Return the holder from a text of ``describe``. Unknown or malformed fields are None."""
     return Holder(fence, since, lease_left, **_parse(text))
 
 
@@ -64,7 +65,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """Return the fields in an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because
+    """Return the fields of an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because
     any client of the store may have written them."""
     about: dict[str, Any] = {}
     for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
@@ -77,9 +78,8 @@ def fields_of(values: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
-    """Return the description that the store keeps of a holder: a JSON array in the order of FIELDS, with null for
-    fields that aren't wanted, or "" without any. It is an array because field names would need more memory than the
-    values."""
+    """Return the description of a holder as it is stored: a JSON array in the order of FIELDS, with null for excluded
+    fields, or "" if all are excluded. Names of fields would need more memory than their values."""
     if not fields:
         return ""
     about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}

@@ -1,15 +1,15 @@
-"""The keys in a store. No other module builds or parses them.
+"""Builds and parses the keys in a store; no other module does.
 
-A lock's keys, on a prefix ``lock``::
+The keys of a lock ``order:42`` with the prefix ``lock``::
 
-    lock:{0}:k:order:42      the lock: a hash while it is held, absent otherwise
-    lock:{0}:w:order:42      its waiters: the inboxes of the processes that wait for it, by their arrival
+    lock:{0}:k:order:42      the lock: a string while it is held, absent otherwise
+    lock:{0}:w:order:42      its waiters: the inboxes of the waiting processes, by their arrival
     lock:{0}:fence           the fence counter of the bucket
-    lock:{0}:index           the held locks of the bucket, by the end of their lease
+    lock:{0}:index           the held locks of the bucket, by the end of their leases
 
-``{0}`` is the number of the *bucket*, crc32(key) modulo the number of buckets: one on a single server, so that one
-script can take several locks; more on a Cluster, where the braces put a bucket into one slot. These bytes are wire
-format: processes of two versions meet in them.
+``{0}`` is the number of the *bucket*: crc32(key) modulo the number of buckets. A single server has one bucket, so that
+one script can use several locks. A Cluster has more: the braces are a hash tag, which puts a bucket into one slot. The
+keys are a part of the wire format, which processes of different versions share.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from zlib import crc32
 from .errors import LockKeyError
 
 LONGEST_KEY = 200
-"""Bytes of an escaped key; of a longer one the tail is hashed."""
+"""The largest number of bytes of an escaped key. The tail of a longer key is replaced by its hash."""
 
 _TAIL = "%~"
-"""Begins a hashed tail. It can't stand in an escaped key, where every ``%`` is followed by two hex digits."""
+"""The beginning of a hashed tail. It is unambiguous, because two hex digits follow every other ``%`` of an escaped
+key."""
 
 _DIGEST = 16
-"""Bytes of the hash."""
+"""The number of bytes of the hash."""
 
 ALL = "all"
-"""The end of the name of the channel that every inbox subscribes to, besides one of its own."""
+"""The end of the name of the channel to which every inbox subscribes, in addition to its own channel."""
 
 LOOK = "look"
-"""The first word of a message that asks the process that holds a lock to confirm the hold, and to publish its fence.
+"""The first word of a message that asks the process that holds a lock to confirm the hold and to publish its fence.
 Other messages begin with the number of a queue."""
 
 _hashed = re.compile(rf"{_TAIL}[0-9a-f]{{{2 * _DIGEST}}}").fullmatch
@@ -45,14 +46,22 @@ _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u2
 
 
 class LockId(NamedTuple):
-    """The identity of a lock: its store, and its key there. Locks with equal ids exclude each other."""
+    """The identity of a lock: its store and its key there. Locks with equal ids exclude each other."""
 
     store: str
     lock: str
 
 
 class LockKeys(NamedTuple):
-    """The keys that the scripts of a lock touch, in the order of their KEYS, and how the channels of inboxes begin."""
+    """The keys of a lock, in the order of the scripts' KEYS, and the prefix of the inbox channels.
+
+    Attributes:
+        lock: the lock itself.
+        waiters: the queues that wait for it.
+        fence: the fence counter of its bucket.
+        listing: the index of its bucket.
+        inbox: the prefix of the channels that receive messages about it.
+    """
 
     lock: str
     waiters: str
@@ -62,13 +71,13 @@ class LockKeys(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """How one alias spells its keys."""
+    """Builds the keys of one alias, with its prefix and number of buckets."""
 
     prefix: str
     buckets: int = 1
 
     def of(self, key: str) -> LockKeys:
-        """The keys of one lock.
+        """Return the keys of the lock with this user's key.
 
         Raises:
             LockKeyError: not a str, empty, or not encodable.
@@ -82,29 +91,30 @@ class Spelling(NamedTuple):
         return LockKeys(lock + escaped, waiters + escaped, fence, listing, inbox)
 
     def listings(self) -> list[str]:
-        """The indexes of all buckets."""
+        """Return the keys of the indexes of all buckets."""
         return [_bucket(self.prefix, bucket)[3] for bucket in range(self.buckets)]
 
     def counters(self) -> list[str]:
-        """The fence counters of all buckets."""
+        """Return the keys of the fence counters of all buckets."""
         return [_bucket(self.prefix, bucket)[2] for bucket in range(self.buckets)]
 
 
 def escaped_in(lock: str) -> str:
-    """The escaped key in the spelled one."""
+    """Return the escaped user's key in the store's key of a lock."""
     return lock.partition("}:k:")[2]
 
 
 def readable(escaped: str) -> str:
-    """The user's key, for people to read. A hashed tail stays as it is."""
+    """Return the user's key from an escaped one. A hashed tail stays as it is."""
     return unquote(escaped, errors="replace")
 
 
 def respell(key: str) -> str:
-    """The escaped key of what ``readable`` gave: as ``escape``, but a hashed tail is known."""
+    """Escape a key that ``readable`` returned: the reverse of ``readable``, which keeps a hashed tail."""
     if _hashed(tail := key[-len(_TAIL) - 2 * _DIGEST :]):
         escaped = _unsafe.sub(_percent, key.removesuffix(tail)) + tail
-        if len(escaped.encode(errors="replace")) > LONGEST_KEY - 12:  # the rest was cut at a character
+        # A hashed key has nearly the full length: it was cut at the boundary of a character
+        if len(escaped.encode(errors="replace")) > LONGEST_KEY - 12:
             return escaped
     return escape(key)
 
@@ -116,18 +126,18 @@ def _bucket(prefix: str, bucket: int) -> LockKeys:
 
 
 def waiters_of(lock: str) -> str:
-    """The key of the waiters of a lock, or of a load, out of its own."""
+    """Return the key of the waiters of a lock or load from the key of the lock or load."""
     return "}:w:".join(lock.rsplit("}:k:", 1))
 
 
 def inbox_of(lock: str) -> str:
-    """How the channels of inboxes begin that hear of a lock, out of its key."""
+    """Return the prefix of the inbox channels from the store's key of a lock."""
     return f"{lock.partition('}:k:')[0]}}}:inbox:"
 
 
 def escape(key: str) -> str:
-    """The key as the store spells it: braces, percent signs, white space and control characters percent-encoded,
-    beyond 200 bytes the tail replaced by its BLAKE2b-128.
+    """Return the user's key as it is written in the store: braces, percent signs, white space and control characters
+    are percent-encoded. If it is longer than 200 bytes, the BLAKE2b-128 hash of the whole key replaces the tail.
 
     Raises:
         LockKeyError: not a str, empty, or not encodable as UTF-8.
@@ -142,7 +152,7 @@ def escape(key: str) -> str:
         escaped = _unsafe.sub(_percent, key)
         raw = escaped.encode()
     except UnicodeEncodeError:
-        raise LockKeyError("the key of a lock holds characters that UTF-8 can't encode", key=key) from None
+        raise LockKeyError("the key of a lock has characters that UTF-8 can't encode", key=key) from None
     if len(raw) <= LONGEST_KEY:
         return escaped
     digest = blake2b(raw, digest_size=_DIGEST).hexdigest()
@@ -155,5 +165,5 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def usual_name(key: str) -> str:
-    """The label of a lock that was given none: its key up to the first colon."""
+    """Return the default name of a lock: its key up to the first colon."""
     return key.partition(":")[0]

@@ -23,8 +23,8 @@ running_loop = events._get_running_loop
 
 
 class ForeignThread:
-    """A thread that ``threading`` didn't start, for example one of C code. Its dummy object in ``threading`` never
-    looks dead before Python 3.13, and is reused for the next thread with the same system id."""
+    """A thread that ``threading`` didn't start, for example one of C code. Before Python 3.13 its dummy object in
+    ``threading`` stays alive when the thread ends, and is reused for the next thread with the same system id."""
 
     __slots__ = ("__weakref__", "life", "name")
 
@@ -45,8 +45,8 @@ class _ThreadLocal(threading.local):
     def __init__(self) -> None:
         thread = threading.current_thread()
         self.owner: threading.Thread | ForeignThread = thread
-        green: object = thread  # eventlet's is no Thread
-        if type(thread) is threading._DummyThread or not isinstance(green, threading.Thread):
+        untyped: object = thread  # under eventlet it isn't a Thread
+        if type(thread) is threading._DummyThread or not isinstance(untyped, threading.Thread):
             self.life = _ThreadLiveness()
             self.owner = ForeignThread(thread.name, self.life)
 
@@ -65,6 +65,7 @@ def current_owner() -> Owner:
 
 
 def name_of(owner: Owner) -> str:
+    """Return the name of a thread or task."""
     return owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
 
 

@@ -1,7 +1,8 @@
-"""The registry of all grants in this process that aren't released.
+"""The registry of all grants of this process that aren't released.
 
-It references the grants of every owner for as long as the owner lives; afterwards only the user's own references
-remain. A hold is renewed while it is reachable, so a grant that can't be released any more ends with its lease.
+It references the grants of an owner until the owner, a thread or task, ends; afterwards only the user's code may
+reference them. A hold is renewed while it is referenced, so a lock whose grant can't be released any more ends with its
+lease.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ forget_block = contexts.remove
 
 
 def end_block(lock: object, block: int) -> Grant | None:
-    """End the innermost ``with`` block of a lock object and return the block's grant, or None if it began in another
-    context. Another object for the same key has blocks of its own, and so has each generator."""
+    """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
+    began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
     for entry in contexts.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             contexts.remove(entry)
@@ -36,15 +37,15 @@ def end_block(lock: object, block: int) -> Grant | None:
     return None
 
 
-_tuple = tuple.__new__
+_new_tuple = tuple.__new__  # faster than calling a NamedTuple
 
 
 class Registry:
     """The grants of this process that aren't released, with strong references.
 
-    Its mutex is reentrant, as those of the queues and of the maintenance thread: the garbage collector may end an
-    abandoned generator while a method runs, and the generator's ``with`` block then releases a lock in the same thread.
-    A signal handler may do so too, or raise: a grant may then be in one table only, and is still removed from both.
+    Its mutex is reentrant, like those of the queues and of the maintenance thread: while a method runs, the garbage
+    collector may end an abandoned generator, whose ``with`` block then releases a lock in the same thread. A signal
+    handler may do the same. If it raises, a grant may be in one of the two tables only; ``forget`` handles that.
     """
 
     FEW = 64
@@ -74,8 +75,12 @@ class Registry:
             self._by_lock.setdefault(grant.hold.lock_id, []).append(grant)
 
     def keep(self, grant: Grant, block: int = 0) -> bool:
-        """Register a grant of the caller, also in the caller's context, until its ``block`` ends. Return whether the
-        registry is crowded, so that the grant is to be forgotten when its lease ends."""
+        """Register a grant of the caller, here and in the caller's context. With the id of a ``block``, the context
+        references the grant itself until the block ends.
+
+        Returns:
+            Whether there are so many grants that this one should be forgotten when its lease ends.
+        """
         lock_id = grant.hold.lock_id
         with self._mutex:
             self._grants[grant.id] = grant
@@ -85,10 +90,11 @@ class Registry:
         if top is not None and top.size > contexts.FEW + 2 * count:
             top = contexts.without_released(self._grants)
         entry = grant if block else grant.id
-        contexts.top.set(_tuple(contexts.Link, (entry, top, 1 if top is None else top.size + 1)))
+        contexts.top.set(_new_tuple(contexts.Link, (entry, top, 1 if top is None else top.size + 1)))
         return count > self.FEW
 
     def forget(self, grant: Grant) -> None:
+        """Remove a grant, here and from the top of the caller's context."""
         with self._mutex:
             self._forget(grant)
         top = contexts.top.get()
@@ -97,28 +103,27 @@ class Registry:
 
     @property
     def crowded(self) -> bool:
-        """Whether grants are to be forgotten when their leases end."""
+        """Whether there are so many grants that they should be forgotten when their leases end."""
         return len(self._grants) > self.FEW
 
     def forget_unused(self, hold: Hold) -> bool:
-        """Forget the grants of an ended hold that aren't referenced, neither by a block nor by a variable. Return False
-        if others are left."""
-        lock_id, unused = hold.lock_id, True
+        """Forget those grants of an ended hold that only the registry references. Return False if others are left."""
+        lock_id, all_forgotten = hold.lock_id, True
         with self._mutex:
-            for number in [grant.id for grant in self.at(lock_id) if grant.hold is hold]:
-                ref = weakref.ref(self._grants[number])
-                self._forget(self._grants[number])
+            for grant_id in [grant.id for grant in self.at(lock_id) if grant.hold is hold]:
+                ref = weakref.ref(self._grants[grant_id])
+                self._forget(self._grants[grant_id])
                 grant = ref()
-                if grant is not None:
-                    unused = False
-                    self._grants[number] = grant
+                if grant is not None:  # a block or a variable references it
+                    all_forgotten = False
+                    self._grants[grant_id] = grant
                     self._by_lock[lock_id] = [grant, *self._by_lock.get(lock_id, ())]
                     del grant
-        return unused
+        return all_forgotten
 
     def forget_hold(self, hold: Hold) -> None:
-        """Forget the grants of a hold with a dead owner. The block of a generator may continue in another thread; its
-        end, or the collection of the generator, releases it."""
+        """Forget the grants of a hold whose owner has ended, except those of generators' blocks: another thread may
+        continue the generator. The end of the block, or the collection of the generator, releases them."""
         with self._mutex:
             for grant in self.of_hold(hold):
                 if grant._block <= 1:
@@ -129,8 +134,8 @@ class Registry:
         return [grant for grant in self.at(hold.lock_id) if grant.hold is hold]
 
     def newest(self, lock_id: LockId, *, deferred: bool = False) -> Grant | None:
-        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred`` also a
-        grant with which an open transaction keeps a lock that the caller has released."""
+        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred``, grants
+        count that the caller has released, but that an open transaction keeps."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
@@ -142,13 +147,13 @@ class Registry:
     def grant_of_with_block(self, lock_id: LockId, lock: object, block: int) -> Grant | None:
         """Return the grant of a ``with`` block that ends outside of its context.
 
-        For the block of a generator, the grant with which it began in any thread; for others the newest one that the
-        caller's thread or task acquired in any context, or that belongs to a dead owner.
+        For the block of a generator that is the grant with which the block began, in any thread. For other blocks it is
+        the newest grant of the caller's thread or task in any context, or of an owner that has ended.
         """
         if block != 1:
             grant = next((grant for grant in self.at(lock_id) if grant.lock is lock and grant._block == block), None)
             if grant is not None:
-                grant._block = 0  # the context in which it began still has it
+                grant._block = 0  # the context in which the block began still has the entry
             return grant
         owner = current_owner()
         for grant in self.at(lock_id):
@@ -157,7 +162,7 @@ class Registry:
         return None
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
-        """Return why waiting for a lock would be a self-deadlock of the caller, as a sentence, or None if it
+        """Return the reason why a caller that waits for this lock would deadlock with itself, as a sentence; None if it
         wouldn't."""
         owner = current_owner()
         for grant in self.at(lock_id):

@@ -1,10 +1,11 @@
 """The two runners of programs, for synchronous and for asynchronous callers.
 
-A failure of an effect, whatever it is (a lost connection, KeyboardInterrupt, a cancelled task, a soft time limit), is
-thrown into the program, which may continue, or clean up and let it propagate.
+Any exception during an effect (a lost connection, KeyboardInterrupt, a cancelled task, a soft time limit) is thrown
+into the program, which may continue, or clean up and let the exception propagate.
 
-A ``StopIteration`` ends the program only if it is the program's: one that an effect raises finds the program suspended.
-The inner loops stand inside of the ``try``, so that a signal that strikes between two steps is thrown in as well.
+A ``StopIteration`` ends the run only if the program itself has ended; one that an effect raised is thrown into the
+program, too. The inner loops are inside the ``try``, so that an exception of a signal handler between two steps is also
+thrown into the program.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def run(program: Program[R], performer: Performer) -> R:
     """Run a program to its end in this thread and return its result."""
     reply: Any = None
     handlers = performer.handlers
-    failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
+    failures: list[BaseException] = []  # emptied by each throw: an error and its frame would form a cycle
     while True:
         try:
             while True:
@@ -45,7 +46,7 @@ async def arun(program: Program[R], performer: Performer) -> R:
     """Run a program to its end in this task and return its result."""
     reply: Any = None
     handlers, ahandlers = performer.handlers, performer.ahandlers
-    failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
+    failures: list[BaseException] = []  # emptied by each throw: an error and its frame would form a cycle
     while True:
         try:
             while True:
@@ -62,10 +63,10 @@ async def arun(program: Program[R], performer: Performer) -> R:
             failures.append(error)
 
 
-def run_twice_if_interrupted(clear_away: Callable[[], object]) -> None:
+def run_twice_if_interrupted(clean_up: Callable[[], object]) -> None:
     """Run a cleanup, and once more if an exception interrupts it. Each of its steps must be repeatable."""
     try:
-        clear_away()
+        clean_up()
     except BaseException:
-        clear_away()
+        clean_up()
         raise

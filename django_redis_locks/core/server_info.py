@@ -1,4 +1,4 @@
-"""Information about a store, for the checks and the command. None or "" where the store doesn't report it."""
+"""Information about a store, for the system checks and the management command."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ MEMORY: Final = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A store that has just answered.
+    """The properties of a store. A property that the store doesn't report is None or "".
 
     Attributes:
-        server: what it is, such as "Redis".
-        version: its own, such as "7.0.15".
-        address: where, without a password.
-        round_trip: seconds that it took to answer, on a connection that was open.
+        server: the product, such as "Redis".
+        version: its version, such as "7.0.15".
+        address: its address, without a password.
+        round_trip: the seconds that one request took on an open connection.
         role: "master" or "replica".
         mode: "standalone" or "cluster".
-        ahead: seconds by which its clock is ahead of ours.
-        database: equal where two addresses lead to one database.
-        denied: the rights that locks need and this user hasn't, as ``ACL SETUSER`` spells them, or commands that the
-            server doesn't have.
+        ahead: the seconds by which its clock is ahead of this process's clock.
+        database: an id of the database; it is equal if two addresses lead to the same database.
+        denied: the rights that locks need and that this user lacks, as ``ACL SETUSER`` spells them, and the commands
+            that the server lacks.
         policy: its ``maxmemory-policy``.
-        memory, most_memory: bytes that are used, and that may be; 0 for no limit.
-        clients, most_clients: that are connected, and that may be.
-        evicted: the number of keys evicted for lack of memory since it started.
-        uptime: seconds since it started.
-        appends: whether it keeps an append-only file; ``syncs``: how often that is on the disk ("always", "everysec",
-            "no").
-        saves: whether it saves snapshots by itself.
+        memory, most_memory: the bytes in use, and their limit; 0 for no limit.
+        clients, most_clients: the number of connected clients, and its limit.
+        evicted: the number of keys evicted for lack of memory since the start.
+        uptime: seconds since the start.
+        appends: whether it writes an append-only file.
+        syncs: how often that file is synced to the disk: "always", "everysec" or "no".
+        saves: whether it saves snapshots automatically.
     """
 
     server: str
@@ -57,11 +57,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class FenceCounter:
-    """The state of a bucket's fence counter.
+    """The state of the fence counter of one bucket.
 
     Attributes:
-        bucket: its number; a single server has one bucket, 0.
-        last: the last fence that was given, or kept; 0 if there is none.
+        bucket: the number of the bucket; a single server has one bucket, 0.
+        last: the last fence that was issued or reserved; 0 if there is none.
         clock: the store's clock, in microseconds since 1970.
     """
 
@@ -71,5 +71,5 @@ class FenceCounter:
 
     @property
     def next(self) -> int:
-        """The fence of the next hold, if it begins now."""
+        """The fence that a hold acquired now would get."""
         return max(self.last + 1, self.clock)

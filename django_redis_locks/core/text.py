@@ -8,7 +8,7 @@ _unseen_space = re.compile(r"^ | $| (?= )|(?<= ) ")
 
 
 def escape_unprintable(text: str) -> str:
-    """Escape all unprintable characters: line ends, control sequences and changes of direction."""
+    """Escape all unprintable characters: line ends, control characters and bidirectional controls."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -31,11 +31,12 @@ class ThreadEvent:
             pass  # it is set already
 
     def wait(self, seconds: float) -> None:
+        """Sleep until the event is set, at most for this many seconds of the engine's clock; then reset it."""
         clock.wait(self._unset, seconds)
 
 
 def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
-    """Have ``post`` run ``call`` in another thread, and wait for its end, at most ``seconds`` of the machine's
+    """Have ``post`` run ``call`` in another thread, and wait until it returns, at most for ``seconds`` of the machine's
     clock."""
     done = threading.Lock()
     done.acquire()
@@ -51,7 +52,8 @@ def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable
 class TaskEvent:
     """An event that one task waits for, with a timeout. Any thread may set it.
 
-    An alarm rings on the engine's clock: a loop's timers stand still under freezegun, and the sleep would never end.
+    ``call_at`` provides the timeout, on the engine's clock. A loop's own timers stop under freezegun, and the wait
+    would never end.
     """
 
     loops: ClassVar[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
@@ -68,7 +70,7 @@ class TaskEvent:
         try:
             self._loop.call_soon_threadsafe(self._set)
         except RuntimeError:
-            pass  # the loop is closed, and no task waits there any more
+            pass  # the loop is closed, so no task waits
 
     def _set(self) -> None:
         self._is_set = True
@@ -76,6 +78,7 @@ class TaskEvent:
             self._future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
+        """Sleep until the event is set, at most for this many seconds of the engine's clock; then reset it."""
         if not self._is_set:
             self.loops.add(self._loop)
             self._future = self._loop.create_future()

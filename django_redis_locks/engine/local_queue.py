@@ -1,9 +1,9 @@
 """The local wait queues of one store: one queue per lock and event loop, and one per lock for the
 threads of the process.
 
-Loops and threads don't share a queue, because a blocked loop at its head would hold up every waiter behind it. Only the head of a queue sends requests; the other waiters cost nothing. A queue
-counts its wake-ups, and the head tries again whenever the count has changed since its last attempt, so a wake-up that
-arrives during an attempt is not lost.
+Loops and threads don't share a queue, because a blocked loop at its head would hold up every waiter behind it. Only the
+head of a queue sends requests; the other waiters cost nothing. A queue counts its wake-ups, and the head tries again
+whenever the count has changed since its last attempt, so a wake-up that arrives during an attempt is not lost.
 
 A wake-up, a position in the store's wait queue and a lock that is handed over belong to the queue, not to a waiter: the
 head uses them. What is left when the last waiter leaves goes to the maintenance thread.

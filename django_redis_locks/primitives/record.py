@@ -151,8 +151,8 @@ class RecordRef:
         return await arun(self._dropping(expected), self.performer)
 
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
-        """Wait until the record's version differs from the expected one. Returns the current record, or None if there is
-        none, after ``timeout`` seconds at the latest; -1 waits for ever."""
+        """Wait until the record's version differs from the expected one. Returns the current record, or None if there
+        is none, after ``timeout`` seconds at the latest; -1 waits for ever."""
         request = ChangeRequest(expected, wait_seconds(timeout, "timeout"), None)
         try:
             return run(self._waiting_for_change(request), self.performer)
@@ -212,7 +212,8 @@ class RecordRef:
         return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
     def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
-        # The head of the local queue may know a newer version than this caller, so the caller asks once before it queues
+        # The head of the local queue may know a newer version than this caller, so the caller asks once before it
+        # queues
         started = clock.now()
         command_reply = yield from self._sending(self._attempt_command(request, Attempt()), started + request.wait)
         record, final, *_ = self._attempt_outcome(request, Attempt(), command_reply)
@@ -329,8 +330,8 @@ class RecordRef:
             outcome_unknown=False,
         )
         if write.on_lost is not None:
-            # on_lost is called with a new Record: the caller may have kept only the one that touch() returned. It refers
-            # to the hold weakly, since the renewal ends when no record refers to the hold
+            # on_lost is called with a new Record: the caller may have kept only the one that touch() returned. It
+            # refers to the hold weakly, since the renewal ends when no record refers to the hold
             hold.grant = partial(renewed_record, version, fields, write.lease, weakref.ref(hold))
         return hold
 

@@ -110,7 +110,7 @@ def _check_identified(field: Field, names: Mapping[str, Any]) -> None:
         owner = Field(field.path[: end.start()], field.root, "", optional=False).value(names)
         if _is_anonymous(owner) or (_is_model_instance(owner) and owner.pk is None):
             raise LockKeyError(
-                f"the key's {{{field.path}}} names nothing: it is of {_describe_unidentified(owner)}. Call .uncached() for these, or "
+                f"the key's {{{field.path}}} is empty: it belongs to {_describe_unidentified(owner)}. Call .uncached() for these, or "
                 f"write {{{field.path}!n}} if all of them share one value"
             )
 

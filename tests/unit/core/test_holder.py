@@ -56,9 +56,9 @@ def test_description_with_unknown_fields_is_read_without_them() -> None:
 def test_holder_as_text_names_what_is_known() -> None:
     """It stands in the message of a refusal."""
     for about, text in [
-        ({}, "somebody"),
+        ({}, "unknown host"),
         ({"host": "web-1"}, "web-1"),
         ({"host": "web-1", "pid": 7}, "web-1 pid 7"),
-        ({"pid": 7, "thread": "MainThread"}, "somebody pid 7 MainThread"),
+        ({"pid": 7, "thread": "MainThread"}, "unknown host pid 7 MainThread"),
     ]:
         assert str(Holder(1, 0.0, 0.0, **about)) == text  # type: ignore[arg-type]

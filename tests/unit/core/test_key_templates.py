@@ -84,13 +84,13 @@ FIELDS = {
 }
 MALFORMED = {
     "every {} of a key template names an argument": ["{}", "{0}", "{0.pk}", "{ pk}", "{.pk}", "{[0]}"],
-    "is no key template": ["{pk", "pk}", "{pk[0}", "{pk.}", "{pk..x}", "{pk[]}", "{pk[a]b}"],
-    "knows {pk:hash} and {pk:lower}, not :d": ["{pk:d}"],
-    "knows {pk:hash} and {pk:lower}, not :>5": ["{pk:>5}"],
-    "knows {pk:hash} and {pk:lower}, not :{pk}": ["{pk:{pk}}"],
-    "knows {pk:hash} and {pk:lower}": ["{pk:HASH}"],
-    "knows {pk!n}, not !r": ["{pk!r}"],
-    "knows {pk!n}, not !s": ["{pk!s}"],
+    "isn't a key template": ["{pk", "pk}", "{pk[0}", "{pk.}", "{pk..x}", "{pk[]}", "{pk[a]b}"],
+    "allows {pk:hash} and {pk:lower}, not :d": ["{pk:d}"],
+    "allows {pk:hash} and {pk:lower}, not :>5": ["{pk:>5}"],
+    "allows {pk:hash} and {pk:lower}, not :{pk}": ["{pk:{pk}}"],
+    "allows {pk:hash} and {pk:lower}": ["{pk:HASH}"],
+    "allows {pk!n}, not !r": ["{pk!r}"],
+    "allows {pk!n}, not !s": ["{pk!s}"],
     "the key of a lock is empty": [""],
 }
 TEXTS: list[tuple[object, str]] = [
@@ -251,25 +251,25 @@ def test_value_without_a_text_of_its_own_raises_LockKeyError() -> None:
         with pytest.raises(LockKeyError, match=rf"a {type(value).__name__} can't be a part of a lock's key"):
             value_in_key(value)
     for value in WITHOUT_TEXT:
-        with pytest.raises(LockKeyError, match=f"{type(value).__name__} has no text of its own"):
+        with pytest.raises(LockKeyError, match=f"{type(value).__name__} has no __str__ method"):
             value_in_key(value)
 
 
-def test_value_that_names_nothing_raises_LockKeyError_unless_marked() -> None:
-    """[D22] It would be one key for everybody; the message says how to have that. A spec changes nothing of it."""
+def test_empty_value_raises_LockKeyError_unless_marked() -> None:
+    """[D22] All calls without a value would share one key; the message says how to allow that, with any spec."""
     for value, what in NOTHING:
-        with pytest.raises(LockKeyError, match=rf"\{{x\}} names nothing: {what}.*Write \{{x!n\}} if"):
+        with pytest.raises(LockKeyError, match=rf"\{{x\}} is empty: {what}.*Write \{{x!n\}} if"):
             value_in_key(value)
         assert fill("a:{x!n}:b", lambda x: None, value) == "a::b"
     for spec in ("hash", "lower"):
-        with pytest.raises(LockKeyError, match="names nothing"):
+        with pytest.raises(LockKeyError, match="is empty"):
             fill(f"{{x:{spec}}}", lambda x: None, None)
         assert fill(f"{{x!n:{spec}}}", lambda x: None, None) == ""
     assert fill("{x!n}", lambda x: None, "a:b") == fill("{x}", lambda x: None, "a:b") == "a%3Ab"
 
 
 def test_missing_attribute_or_item_raises_LockKeyError_also_if_marked() -> None:
-    """Only what is there can name nothing."""
+    """Only a value that exists can be empty."""
     for template in ("{x.pk}", "{x[pk]}", "{x[0]}", "{x.pk!n}", "{x[pk]!n}", "{x.pk:hash}"):
         for value in (None, 5, "", SimpleNamespace(), {}, []):
             with pytest.raises(LockKeyError, match="can't be found"):

@@ -25,12 +25,12 @@ def test_model_instance_is_its_label_and_primary_key() -> None:
     assert text_of(Group(pk=5)) == "auth.group.5"
 
 
-def test_unsaved_row_and_anonymous_user_name_nothing() -> None:
+def test_unsaved_row_and_anonymous_user_are_empty() -> None:
     """[D22]"""
     for value in (User(username="jane"), AnonymousUser(), None):
         for user in (value, lazy(value)):
             assert text_of(user) == ""
-            with pytest.raises(LockKeyError, match=r"names nothing.*Write \{user!n\}") as raised:
+            with pytest.raises(LockKeyError, match=r"is empty.*Write \{user!n\}") as raised:
                 compile_template("{user}", lambda user: None)((user,), {})
             assert "jane" not in str(raised.value)
 

@@ -142,7 +142,7 @@ def test_template_that_is_wrong_is_refused_at_decoration() -> None:
         ("it:{a}and{b}", "not only 'and'"),
         ("it:{a}%{b}", "not only '%'"),
         ("", "empty"),
-        ("it:{", "no key template"),
+        ("it:{", "a key template"),
         ("it:{0}", "names an argument"),
         ("it:{a!r}", "not !r"),
         ("it:{a:upper}", "not :upper"),
