@@ -13,8 +13,8 @@ class DuplicateTask(LockError):
         state: its state: ``"queued"``, ``"running"`` or ``"done"``.
     """
 
-    def __init__(self, message: str = "", *, task_id: str = "", state: str = "", **about: str | None) -> None:
-        super().__init__(message, **about)
+    def __init__(self, message: str = "", *, task_id: str = "", state: str = "", **context: str | None) -> None:
+        super().__init__(message, **context)
         self.task_id = task_id
         self.state = state
 

@@ -140,8 +140,8 @@ class Job:
         if self.record is None or self.state != "running":
             return None
         since = self.record.version / 1_000_000
-        about = dict(zip(HOLDER_FIELDS, self.holder_fields, strict=False))
-        return Holder(self.record.version, since, self.record.lease_left, **about)
+        holder = dict(zip(HOLDER_FIELDS, self.holder_fields, strict=False))
+        return Holder(self.record.version, since, self.record.lease_left, **holder)
 
 
 def parse_job(record: Record | None) -> Job | None:

@@ -38,14 +38,14 @@ def counters() -> dict[tuple[str, str], int]:
 
 def log_failure(task: Task[Any, Any], id: str, doing: str, failure: Exception) -> None:
     """Log that the store failed. The job continues, or is redelivered."""
-    about = {"lock_name": task.name, "lock_task_id": id, "lock_doing": doing}
-    _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=about)
+    log_fields = {"lock_name": task.name, "lock_task_id": id, "lock_doing": doing}
+    _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=log_fields)
 
 
 def log_broker_failure(task: Task[Any, Any], id: str, failure: Exception) -> None:
     """Log that a message couldn't be sent again. The worker repeats that until it succeeds."""
-    about = {"lock_name": task.name, "lock_task_id": id}
-    _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=about)
+    log_fields = {"lock_name": task.name, "lock_task_id": id}
+    _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=log_fields)
 
 
 def log_slow_results(task: Task[Any, Any], took: float, pause: float) -> None:
@@ -58,12 +58,12 @@ def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
     _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
 
 
-def send(signal: Signal, task: Task[Any, Any], text: str, **about: Any) -> None:
+def send(signal: Signal, task: Task[Any, Any], text: str, **arguments: Any) -> None:
     """Count, log and send a signal."""
     name = str(getattr(signal, "name", ""))
     _counts[task.name, name] += 1
     level = logging.DEBUG if name in _QUIET else logging.WARNING if name == "dead_run_freed" else logging.INFO
     if _log.isEnabledFor(level):
-        extra = {"lock_name": task.name, **{f"lock_{key}": value for key, value in about.items()}}
-        _log.log(level, "%s[%s]: %s", task.name, about.get("task_id"), text, extra=extra)
-    signal.send(sender=task, **about)
+        extra = {"lock_name": task.name, **{f"lock_{key}": value for key, value in arguments.items()}}
+        _log.log(level, "%s[%s]: %s", task.name, arguments.get("task_id"), text, extra=extra)
+    signal.send(sender=task, **arguments)

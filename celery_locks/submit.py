@@ -203,8 +203,8 @@ class _Submission:
         if result is None:  # another submission was first
             self.times, self.changes = own, {}
             return None, now
-        about = {"task_id": job.id, "state": job.state}
-        signals.send(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **about)
+        arguments = {"task_id": job.id, "state": job.state}
+        signals.send(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **arguments)
         return mark(result, duplicated=True), now
 
     def _replacement_for(self, job: Job, **changes: Any) -> Job:
@@ -304,8 +304,8 @@ class _Submission:
                 name=self.task.name,
                 alias=self.task.lock_using,
             )
-        about = {"task_id": job.id, "state": job.state}
-        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {describe(job)}", **about)
+        arguments = {"task_id": job.id, "state": job.state}
+        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {describe(job)}", **arguments)
         return mark(self.task.AsyncResult(job.id), duplicated=True)
 
 

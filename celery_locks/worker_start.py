@@ -140,8 +140,14 @@ class DeliveredTask(Delivery):
 
     def _is_awaited(self) -> bool:
         """Whether a canvas or a callback waits for this task id: it may be replaced, but needs a result."""
-        about = self.task.request
-        return bool(about.chord or about.group or about.chain or about.callbacks or about.errbacks)
+        task_request = self.task.request
+        return bool(
+            task_request.chord
+            or task_request.group
+            or task_request.chain
+            or task_request.callbacks
+            or task_request.errbacks
+        )
 
     def _merged_message(self, previous: Job | None) -> str:
         """The id of another message of the same job that this run completes too; "" if every message is run."""

@@ -69,8 +69,8 @@ def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
 
 def report_unavailable(error: LockBackendError) -> None:
     """Emit an event for a store that is down: the 503 hides the exception."""
-    about = (error.key or "", error.name or "", error.alias or "")
-    events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(error)))
+    context = (error.key or "", error.name or "", error.alias or "")
+    events.emit(events.BackendFailed(*context, "acquire, answered with 503", str(error)))
 
 
 def _answer(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse:

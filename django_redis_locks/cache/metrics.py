@@ -68,7 +68,7 @@ forks.in_child(_after_fork_in_child)
 def finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:
     """Send ``load_finished``, and log receivers that fail."""
     if load_finished.receivers:
-        about = {"cache": alias, "key": key, "name": name, "seconds": seconds, "outcome": outcome}
-        for receiver, result in load_finished.send_robust(sender=sender, **about):
+        arguments = {"cache": alias, "key": key, "name": name, "seconds": seconds, "outcome": outcome}
+        for receiver, result in load_finished.send_robust(sender=sender, **arguments):
             if isinstance(result, Exception):
                 log.error("Receiver %r of load_finished failed", receiver, exc_info=result)

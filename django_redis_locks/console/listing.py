@@ -69,7 +69,7 @@ def show(console: Console, options: Options) -> int:
 def described(info: LockInfo) -> Iterator[str]:
     """The lines that describe a lock, one for each known property."""
     yield distinct(info.key)
-    about = [
+    rows = [
         (_("alias"), distinct(info.alias)),
         (_("name"), distinct(info.name)),
         (_("kind"), distinct(info.kind)),
@@ -77,20 +77,20 @@ def described(info: LockInfo) -> Iterator[str]:
         (_("state"), states()[info.state]),
     ]
     if info.task_id is not None:
-        about.append((_("task"), distinct(info.task_id)))
+        rows.append((_("task"), distinct(info.task_id)))
     if info.foreign:
-        about.append((_("found"), distinct(info.foreign)))
+        rows.append((_("found"), distinct(info.foreign)))
     if info.holder is not None:
-        about.append((_("holder"), distinct(str(info.holder))))
+        rows.append((_("holder"), distinct(str(info.holder))))
     if info.since is not None:
-        about.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
-        about.append((_("for"), _span(info.held_for)) if info.holder is None else (_("held for"), _span(info.held_for)))
+        rows.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
+        rows.append((_("for"), _span(info.held_for)) if info.holder is None else (_("held for"), _span(info.held_for)))
     if info.lease_left is not None:
-        about.append((_("lease left"), _span(info.lease_left)))
+        rows.append((_("lease left"), _span(info.lease_left)))
     if info.fence is not None:
-        about.append((_("fence"), str(info.fence)))
-    about.append((_("waiting"), str(info.waiting)))
-    yield from pairs(about)
+        rows.append((_("fence"), str(info.fence)))
+    rows.append((_("waiting"), str(info.waiting)))
+    yield from pairs(rows)
 
 
 def _read(console: Console, options: Options) -> dict[str, Page]:

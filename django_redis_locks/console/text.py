@@ -41,9 +41,9 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip(" ")
 
 
-def pairs(about: Sequence[tuple[str, str]]) -> Iterator[str]:
+def pairs(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Indented lines, each with a name and a value."""
-    return table([["", *line] for line in about])
+    return table([["", *line] for line in rows])
 
 
 def span(seconds: float) -> str:

@@ -74,9 +74,9 @@ class LockNotAcquired(LockError):
         waited: float = 0.0,
         retry_after: float = 0.0,
         holder: Holder | None = None,
-        **about: str | None,
+        **context: str | None,
     ) -> None:
-        super().__init__(message, **about)
+        super().__init__(message, **context)
         self.waited = waited
         self.retry_after = retry_after
         self.holder = holder
@@ -106,9 +106,9 @@ class StaleGrant(LockError):
     """
 
     def __init__(
-        self, message: str = "", *, fence: int | None = None, stored: int | None = None, **about: str | None
+        self, message: str = "", *, fence: int | None = None, stored: int | None = None, **context: str | None
     ) -> None:
-        super().__init__(message, **about)
+        super().__init__(message, **context)
         self.fence = fence
         self.stored = stored
 
@@ -146,9 +146,9 @@ class LockBackendError(LockError):
         transient: bool = False,
         unreachable: bool = False,
         on_reused_connection: bool = False,
-        **about: str | None,
+        **context: str | None,
     ) -> None:
-        super().__init__(message, **about)
+        super().__init__(message, **context)
         self.outcome_unknown = outcome_unknown
         self.transient = transient
         self.unreachable = unreachable

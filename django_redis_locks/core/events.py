@@ -173,12 +173,14 @@ def key_field(key: str, alias: str) -> dict[str, str]:
 def _write(event: Event) -> None:
     log = _loggers[event.kind]
     if log.isEnabledFor(event.level):
-        about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
+        log_fields = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
         if event.level >= logging.INFO:
-            about |= key_field(about.pop("lock_key"), event.alias)
-        shown = {name: escape_unprintable(value) if isinstance(value, str) else value for name, value in about.items()}
+            log_fields |= key_field(log_fields.pop("lock_key"), event.alias)
+        shown = {
+            name: escape_unprintable(value) if isinstance(value, str) else value for name, value in log_fields.items()
+        }
         shown["lock_reason"] = shown.get("lock_reason") or "no reason was given"
-        log.log(event.level, event.text, shown, extra=about)
+        log.log(event.level, event.text, shown, extra=log_fields)
 
 
 _loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}

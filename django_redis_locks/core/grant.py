@@ -217,9 +217,9 @@ class Grant:
 
     def _check(self) -> None:
         hold = self.hold
-        about: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
+        error_context: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
         if not self.protected and not self.released:
-            raise LockBackendError("the store was down when this section began: there is no lock", **about)
+            raise LockBackendError("the store was down when this section began: there is no lock", **error_context)
         if not self.held:
             if hold.lost_why is not None:
                 why = hold.lost_why
@@ -227,7 +227,7 @@ class Grant:
                 why = "this process was forked from its holder"
             else:
                 why = "released" if self.released or hold.state is not State.HELD else "expired"
-            raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **about)
+            raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **error_context)
 
     def __enter__(self) -> Self:
         if running_loop() is not None:  # its end would be refused

@@ -67,13 +67,13 @@ def _parse(text: str) -> dict[str, Any]:
 def fields_of(values: Any) -> dict[str, Any]:
     """Return the fields of an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because
     any client of the store may have written them."""
-    about: dict[str, Any] = {}
+    holder: dict[str, Any] = {}
     for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
         if field != "pid" and type(value) is str:
-            about[field] = escape_unprintable(value[:LONGEST_FIELD])
+            holder[field] = escape_unprintable(value[:LONGEST_FIELD])
         elif field == "pid" and type(value) is int and 0 < value < LARGEST_PID:
-            about[field] = value
-    return about
+            holder[field] = value
+    return holder
 
 
 @lru_cache(maxsize=512)
@@ -82,6 +82,6 @@ def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
     fields, or "" if all are excluded. Names of fields would need more memory than their values."""
     if not fields:
         return ""
-    about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
-    values = [about[field] if field in fields else None for field in FIELDS]
+    holder = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
+    values = [holder[field] if field in fields else None for field in FIELDS]
     return json.dumps(values, separators=(",", ":"))

@@ -129,8 +129,8 @@ class Renewals:
             self.report_loss(hold, "taken")
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
-        about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
-        self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=about))
+        log_fields = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
+        self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=log_fields))
 
     def _retry_soon(self, hold: Hold, entry: ScheduledRenewal) -> None:
         now = clock.now()

@@ -41,15 +41,15 @@ class Lock(BaseLock):
     def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         options = self.options
         keys = self.keys
-        about = holders.describe(forks.known, owners.name_of(request.owner), self.name, options.metadata)
+        holder_text = holders.describe(forks.known, owners.name_of(request.owner), self.name, options.metadata)
         if not attempt.address and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if options.index else (keys.lock, keys.fence)
-            return Command("lock/acquire", free, (request.token, options.lease, about), parse_acquire)
+            return Command("lock/acquire", free, (request.token, options.lease, holder_text), parse_acquire)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
         queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
-        args = request.token, lease, about, handed, *queue_args
+        args = request.token, lease, holder_text, handed, *queue_args
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, parse_acquire)
 
@@ -65,14 +65,14 @@ class Lock(BaseLock):
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
-        about = holders.describe(forks.known, thread, self.name, self.options.metadata)
+        holder_text = holders.describe(forks.known, thread, self.name, self.options.metadata)
         # not the hold itself: only its grants keep a reference to it
-        return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, about=about)
+        return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, holder_text=holder_text)
 
-    def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
+    def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, holder_text: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
         return Command(
-            "lock/adopt", self._renew_command(token, lease).keys, (lease, token, fence, age, about), parse_renew
+            "lock/adopt", self._renew_command(token, lease).keys, (lease, token, fence, age, holder_text), parse_renew
         )
 
     def _inspect_command(self) -> Command[Holder | None]:
@@ -166,7 +166,7 @@ def parse_inspected_lock(reply: Sequence[Any]) -> Holder | ForeignValue | None:
 
 
 def _parse_holder(fields: list[Any]) -> Holder:
-    left, fence, since, about = fields
+    left, fence, since, holder_text = fields
     return holders.read(
-        parse_text(about), fence=parse_int(fence), since=parse_time(since or b"0"), lease_left=left / 1000
+        parse_text(holder_text), fence=parse_int(fence), since=parse_time(since or b"0"), lease_left=left / 1000
     )

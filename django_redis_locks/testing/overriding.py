@@ -80,8 +80,8 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
         for alias, entry in aliases.items():
             server = repr([entry.get(key) for key in sorted(_STORE_KEYS)])
             location = servers.setdefault(server, f"{name}.{len(servers)}")
-            about = {key: value for key, value in entry.items() if key not in _STORE_KEYS}
-            found[alias] = {**about, **self._entry, "BACKEND": BACKEND, "LOCATION": location}
+            options = {key: value for key, value in entry.items() if key not in _STORE_KEYS}
+            found[alias] = {**options, **self._entry, "BACKEND": BACKEND, "LOCATION": location}
         return found
 
 

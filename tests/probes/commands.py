@@ -136,8 +136,8 @@ class RandomCommands:
             attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
         command = lock._attempt_command(ask, attempt)
         token, _, _, *waits = command.args
-        about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
-        args = (token, self.lease(), about, *waits[:4], *([KEPT] if waits else []))
+        holder_text = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
+        args = (token, self.lease(), holder_text, *waits[:4], *([KEPT] if waits else []))
         return self.both(dataclasses.replace(command, args=args))
 
     def free(self, lock: Lock) -> Pair:
@@ -149,7 +149,7 @@ class RandomCommands:
     def tell(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
         ours, theirs = (
-            lock._adopt_command(token, lease, fence=fence, since=clock.now(), about="told")
+            lock._adopt_command(token, lease, fence=fence, since=clock.now(), holder_text="told")
             for fence in self.fences(lock.keys.lock)
         )
         return ours, theirs

@@ -187,7 +187,7 @@ def _no_answer() -> LockBackendError:
 
 def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
     """Send a renewal that names the holder, as a late copy does; whether the lock is the token's."""
-    command = lock._adopt_command(token, 1, fence=fence, since=0.0, about='["elsewhere"]')
+    command = lock._adopt_command(token, 1, fence=fence, since=0.0, holder_text='["elsewhere"]')
     ours: bool = command.read(engine().backend.call(command))
     return ours
 

@@ -60,7 +60,7 @@ class LockAcquisition(LockOwnership):
                 why = registry.why_self_deadlock(self.lock_id)
             if why is not None:
                 if blocking:
-                    raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
+                    raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.error_context)
                 return None
         return request
 
@@ -95,7 +95,7 @@ class LockAcquisition(LockOwnership):
             waited=request.waited,
             retry_after=verdict.lease_left,
             holder=verdict.holder,
-            **self.about,
+            **self.error_context,
         )
 
     def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:

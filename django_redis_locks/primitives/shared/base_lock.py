@@ -269,7 +269,7 @@ class BaseLock(LockObject):
             raise LockNotOwned(
                 f"lock {self.name!r} isn't held by this thread or task. "
                 "What another one acquired is released by its grant: grant.release()",
-                **self.about,
+                **self.error_context,
             )
         return grant
 

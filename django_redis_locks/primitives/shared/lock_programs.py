@@ -261,7 +261,7 @@ class LockPrograms:
         reply, sent, _ = yield from self._sending(self._renew_command(hold.token, lease), hold.deadline, limits)
         if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
-                raise LockLost(f"lock {self.name!r} was released in the meantime", **self.about)
+                raise LockLost(f"lock {self.name!r} was released in the meantime", **self.error_context)
             raise self._loss_of(hold, "taken")
         if not hold.extend_deadline(sent, lease):  # the answer is late: its lease was over, and the loss was reported
             raise self._loss_of(hold, "expired")
@@ -321,16 +321,16 @@ class LockPrograms:
             hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
         elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
             hold.lost_why = why
-        return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.about)
+        return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.error_context)
 
     def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
         return LockKeyError(
             f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
             "Delete that, or choose another key or KEY_PREFIX",
-            **self.about,
+            **self.error_context,
         )
 
     @property
-    def about(self) -> dict[str, str | None]:
+    def error_context(self) -> dict[str, str | None]:
         """What every error says of the lock."""
         return {"key": self.key, "name": self.name, "alias": self.alias}

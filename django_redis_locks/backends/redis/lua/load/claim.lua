@@ -10,8 +10,8 @@
 --          verdict 0: busy, 1: claimed, 2: the value is fresh, 3: a load failed, 4: load, but don't store the value
 --          {-1, what}  something else lives under the key of the lease
 local generation = redis.call('GET', KEYS[3]) or '0'
-local token, about, left = read_load(KEYS[1], generation)
-if not token and about then return about end
+local token, details, left = read_load(KEYS[1], generation)
+if not token and details then return details end
 local value, lives = false, -2
 if KEYS[6] then
   value = redis.call('GET', KEYS[6])
@@ -30,7 +30,7 @@ elseif token == '!' then
   verdict = 3
 elseif ARGV[5] ~= '' then
   local now = now_ms(redis.call('TIME'))
-  local before = tonumber(about)
+  local before = tonumber(details)
   if not before or now - before >= tonumber(ARGV[5]) then
     redis.call('SET', KEYS[1], '1 load ' .. token .. ' ' .. generation .. ' ' .. string.format('%.0f', now), 'KEEPTTL')
     verdict = 4
@@ -45,4 +45,4 @@ if ARGV[6] ~= '' then
     redis.call('ZREM', KEYS[2], ARGV[6])
   end
 end
-return {verdict, left or 0, arrival, lives, value, verdict == 3 and about or ''}
+return {verdict, left or 0, arrival, lives, value, verdict == 3 and details or ''}

@@ -42,10 +42,10 @@ if not reply then
   local time = redis.call('TIME')
   local fence, since = next_fence(KEYS[2], last, time, handed and $RESERVED_FENCES or 0)
   if not fence then return since end
-  local about = ARGV[3]
-  if about ~= '' then about = ' ' .. about end
+  local details = ARGV[3]
+  if details ~= '' then details = ' ' .. details end
   local reserved = handed and '+' or ''
-  redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. about, 'PX', lease)
+  redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. details, 'PX', lease)
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
     if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0

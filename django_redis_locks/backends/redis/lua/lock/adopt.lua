@@ -19,9 +19,9 @@ end
 local fence = ARGV[3]
 local stored, reserved = string.match(value, '^1 lock %S+ (%d+)(%+?)')
 if tonumber(stored) < tonumber(fence) or stored == fence and reserved ~= '' then
-  local about = ARGV[5]
-  if about ~= '' then about = ' ' .. about end
+  local details = ARGV[5]
+  if details ~= '' then details = ' ' .. details end
   local since = string.format('@%.0f', now - ARGV[4])
-  redis.pcall('SET', lock, '1 lock ' .. ARGV[2] .. ' ' .. fence .. since .. about, 'KEEPTTL')
+  redis.pcall('SET', lock, '1 lock ' .. ARGV[2] .. ' ' .. fence .. since .. details, 'KEEPTTL')
 end
 return {1}

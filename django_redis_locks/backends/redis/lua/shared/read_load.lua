@@ -3,8 +3,8 @@
 local function read_load(key, generation)
   local value = redis.pcall('GET', key)
   if not value then return nil end
-  local token, given, _, about, left = read_value(key, value, 'load')
+  local token, given, _, details, left = read_value(key, value, 'load')
   if not token then return nil, given end
   if given ~= generation then return nil end
-  return token, about, left
+  return token, details, left
 end
