@@ -1,0 +1,121 @@
+"""The commands of a record, and the parsers of their replies.
+
+Every write has a nonce, by which a repeated request recognizes its own write, and gets a version. Versions are never
+reused, so they serve as fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...core import forks, tokens
+from ...core.commands import Command
+from ...core.durations import Duration, lease_ms
+from ...core.errors import LockKeyError
+from ...core.queue_values import Attempt, QueuePosition
+from ...core.replies import parse_int, parse_json
+from .record_values import (
+    Record,
+    RecordReply,
+    ShowInAdmin,
+    Write,
+    as_text,
+    json_of,
+    nonce_suffix,
+    parse_touched,
+    queued_index,
+    renewal_seconds,
+)
+
+if TYPE_CHECKING:
+    from ...core.effects import Performer
+    from ...core.keys import LockId, LockKeys
+    from .requests import LockOptions
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCommands:
+    """The commands of the record under one key."""
+
+    performer: Performer
+    lock_id: LockId
+    keys: LockKeys
+    key: str
+    name: str
+    alias: str
+    options: LockOptions
+
+    def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
+        args: tuple[str | int, ...] = ()
+        if attempt is not None:
+            args = known, attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
+        return Command("record/get", self.keys[:2], args, self._parse_get)
+
+    def _prepare_write(
+        self,
+        expected: Record | None,
+        fields: Mapping[str, Any],
+        expire: Duration | None,
+        renew: bool,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Record], object] | None = None,
+        show_in_admin: ShowInAdmin = False,
+        loop: object = None,
+    ) -> Write:
+        text = json_of(fields, self.name)
+        if not renew and (max_hold is not None or on_lost is not None):
+            raise ValueError("max_hold and on_lost need renew=True")
+        if on_lost is not None and not callable(on_lost):
+            raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
+        suffix = nonce_suffix(show_in_admin)
+        lease = self.options.lease if expire is None else lease_ms(expire)
+        default = self.options.renew_for
+        renew_for = None if not renew else default if max_hold is None else renewal_seconds(max_hold)
+        forks.pid()
+        nonce = tokens.mint_token() + suffix
+        args = 0 if expected is None else Record._checked(expected).version, nonce, lease, text
+        command = Command("record/put", self.keys[:3] + self._index_keys, args, self._parse)
+        return Write(expected, text, lease, renew_for, on_lost, loop, nonce, command)
+
+    def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
+        return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)
+
+    def _renew_command(self, version: int, token: str, lease: int) -> Command[bool]:
+        return Command("record/touch", self._touch_keys, (version, lease, 0), parse_touched)
+
+    @property
+    def _touch_keys(self) -> tuple[str, ...]:
+        return (self.keys.lock, *self._index_keys)
+
+    @property
+    def _index_keys(self) -> tuple[str, ...]:
+        """Return the indexes that may list the record; none if the alias has no index."""
+        listing = self.keys.listing
+        return (listing, queued_index(listing)) if self.options.index else ()
+
+    def _parse(self, reply: list[Any]) -> RecordReply:
+        """Parse ``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what the key
+        holds]``."""
+        outcome, *rest = reply
+        if outcome == -1:
+            raise LockKeyError(
+                f"the key of record {self.name!r} of alias {self.alias!r} holds {as_text(rest[0])}. "
+                "Delete that value, or choose another key or KEY_PREFIX",
+                key=self.key,
+                name=self.name,
+                alias=self.alias,
+            )
+        if outcome == 1:
+            return RecordReply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
+        if not rest:
+            return RecordReply(False, None)
+        left, version, fields = rest
+        return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
+
+    def _parse_get(self, reply: list[Any]) -> RecordReply:
+        """Parse as ``_parse``; the last element is this process's position in the store's wait queue."""
+        if reply[0] == -1:
+            return self._parse(reply)
+        return self._parse(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))

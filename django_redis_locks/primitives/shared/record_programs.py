@@ -1,0 +1,142 @@
+"""The programs of a record: read, write, extend, delete, and wait for a change."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...core import clock, owners
+from ...core.commands import Command, Program
+from ...core.effects import Cleanup, LeaveQueue
+from ...core.errors import LockBackendError
+from ...core.hold import Hold, State, mint_id
+from ...core.queue_values import Attempt, Waiter
+from ...core.replies import parse_json
+from ...core.runner import run_twice_if_interrupted
+from .record_commands import RecordCommands
+from .record_values import ChangeRequest, Record, RecordReply, Write, Written, parse_dropped, renewed_record
+from .requests import WaitRequest
+from .retry import CommandReply, retry_command
+from .wait_loop import Outcome, wait_loop
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPrograms(RecordCommands):
+    """The programs of a record."""
+
+    def _getting(self) -> Program[Record | None]:
+        reply: RecordReply = (yield from self._sending(self._get_command()))[0]
+        return reply.record
+
+    def _putting(self, write: Write) -> Program[Written]:
+        self._stop_renewal(write.expected)
+        try:
+            reply, sent, _ = yield from self._sending(write.command)
+        except GeneratorExit:  # the program was abandoned; a record that it wrote ends with its lease
+            raise
+        except BaseException as failure:
+            if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
+                yield Cleanup(self.lock_id, self._drop_command(0, write.nonce, parse_dropped), write.lease / 1000)
+            raise
+        if not reply.ok or reply.record is None:
+            return Written(False, reply.record)
+        hold: Hold | None = None
+        fields = parse_json(write.text)  # as a later get() returns them
+        if write.renew_for is not None:
+            hold = self._hold(write, fields, reply.record.version, sent)
+            self.performer.watch(hold, partial(self._renew_command, reply.record.version), write.lease)
+        return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
+
+    def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
+        hold = Record._checked(expected)._hold
+        if hold is not None and hold.lost_why is not None:  # its renewal has stopped
+            return Written(False, (yield from self._getting()))
+        command = Command("record/touch", self._touch_keys, (expected.version, lease, int(shorten)), self._parse)
+        reply, sent, _ = yield from self._sending(command)
+        if not reply.ok:
+            return Written(False, reply.record)
+        if hold is not None and not hold.extend_deadline(sent, lease):  # the reply came after the loss was reported
+            return Written(False, Record(expected.version, expected.fields, lease / 1000))
+        return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
+
+    def _dropping(self, expected: Record) -> Program[Written]:
+        self._stop_renewal(Record._checked(expected))
+        reply, _, outcome_unknown = yield from self._sending(self._drop_command(expected.version, "", self._parse))
+        return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
+
+    def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
+        # The head of the local queue may know a newer version than this caller, so the caller asks once before it
+        # queues
+        started = clock.now()
+        command_reply = yield from self._sending(self._attempt_command(request, Attempt()), started + request.wait)
+        record, final, *_ = self._attempt_outcome(request, Attempt(), command_reply)
+        request.wait -= clock.now() - started
+        if final or request.wait <= 0:
+            return record
+        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
+        return (yield from wait_loop(self, request, waiter, record, self.options.acquire_limits))
+
+    def _attempt_command(self, request: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
+        return self._get_command(request.known, attempt)
+
+    def _attempt_outcome(
+        self, request: ChangeRequest, attempt: Attempt, command_reply: CommandReply
+    ) -> Outcome[Record | None]:
+        reply: RecordReply = command_reply[0]
+        request.position = reply.position
+        record = reply.record
+        if (0 if record is None else record.version) != request.known:
+            return record, True, 0.0, ()  # 0.0: the next waiter asks at once, since it may expect another version
+        return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
+
+    def _stop_renewal(self, record: Record | None) -> None:
+        if record is not None and record._hold is not None:
+            self.performer.unwatch(record._hold)
+            record._hold.state = State.GONE
+
+    def _undo_request(self, request: WaitRequest, failure: BaseException) -> None:
+        if request.waiter is not None:
+            # 0.0: the next waiter asks at once, since a wake-up may have been consumed
+            leave = LeaveQueue(request.waiter, 0.0)
+            run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
+        if isinstance(failure, LockBackendError):
+            self._with_context(failure)
+
+    def _sending(self, command: Command[RecordReply], until: float | None = None) -> Program[CommandReply]:
+        if until is None:
+            until = clock.now() + self.options.wait
+        try:
+            return (yield from retry_command(command, until, self.options.acquire_limits, tuning=self.performer.tuning))
+        except LockBackendError as failure:
+            self._with_context(failure)
+            raise
+
+    def _with_context(self, failure: LockBackendError) -> LockBackendError:
+        failure.key, failure.name, failure.alias = self.key, self.name, self.alias
+        return failure
+
+    def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
+        hold = Hold(
+            self.lock_id,
+            self.key,
+            self.name,
+            self.alias,
+            write.nonce,
+            grant=mint_id(),
+            fence=version,
+            lease=write.lease,
+            sent=sent,
+            renew_for=write.renew_for or 0.0,
+            owner=owners.current_owner(),
+            loop=write.loop,
+            on_lost=write.on_lost,
+            outcome_unknown=False,
+        )
+        if write.on_lost is not None:
+            # on_lost is called with a new Record: the caller may have kept only the one that touch() returned. It
+            # refers to the hold weakly, since the renewal ends when no record refers to the hold
+            hold.grant = partial(renewed_record, version, fields, write.lease, weakref.ref(hold))
+        return hold
