@@ -200,13 +200,13 @@ def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> Non
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
     """Let a blocking connection wait so long for each reply."""
-    wait = sync_connections._keep_receiving
+    wait = sync_connections.keep_receiving
 
     def patient(connection: sync_connections.PooledConnection, since: float) -> bytes:
         connection.timeout = seconds()
         return wait(connection, since)
 
-    patch.setattr(sync_connections, "_keep_receiving", patient)
+    patch.setattr(sync_connections, "keep_receiving", patient)
 
 
 def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) -> list[Event]:

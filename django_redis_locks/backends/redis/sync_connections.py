@@ -18,11 +18,12 @@ from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import timers
-from .idle import IDLE_CHECK_AFTER, MAX_IDLE, MAX_IDLE_TIME, LastTimeout, lifetime
+from .idle import IDLE_CHECK_AFTER, MAX_IDLE, MAX_IDLE_TIME, LastTimeout
+from .pooled_connection import PooledConnection, keep_receiving, read_replies, send_all, send_rest
 from .redispy import Failure, connect, drop
-from .resp import COMMON_REPLIES, NOT_SIMPLE, RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, ServerError, read_simple
+from .resp import COMMON_REPLIES, NOT_SIMPLE, RECV_BUFFER, ProtocolError, ServerError, read_simple
 from .server_errors import is_demotion
-from .sockets import close_inherited, has_unread_data, use_kernel_timeout
+from .sockets import close_inherited, has_unread_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,49 +38,6 @@ class DemotedError(Exception):
     def __init__(self, error: ServerError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class PooledConnection:
-    """A redis-py connection, its socket, and the times at which it must be checked or replaced."""
-
-    __slots__ = (
-        "__weakref__",
-        "idle_check_at",
-        "opened_at",
-        "pid",
-        "python_timeout",
-        "recv",
-        "redispy_connection",
-        "replace_at",
-        "send",
-        "sock",
-        "timeout",
-    )
-
-    def __init__(self, redispy_connection: redis.Connection, sock: Any, max_age: float) -> None:
-        self.redispy_connection = redispy_connection
-        self.sock = sock
-        self.send = sock.send
-        self.recv = sock.recv
-        self.timeout: float | None = redispy_connection.socket_timeout
-        self.python_timeout = use_kernel_timeout(sock, self.timeout)
-        """Seconds of Python's own socket timeout; None if the kernel enforces ``timeout``."""
-        self.pid = getpid()
-        self.opened_at = now()
-        self.replace_at = self.opened_at + lifetime(max_age)
-        """The time from which the connection isn't used again."""
-        self.idle_check_at = 0.0
-        """The time from which an idle connection must be checked before use."""
-
-    def deadline_after(self, started: float) -> float | None:
-        """Return the time at which a request that started then times out; None without a timeout."""
-        return None if self.timeout is None else started + self.timeout
-
-    def close(self) -> None:
-        self.redispy_connection.disconnect()
-
-    def drop(self) -> None:
-        drop(self.redispy_connection)
 
 
 class ConnectionPool:
@@ -121,16 +79,16 @@ class ConnectionPool:
             at = now()
         try:
             if (sent := connection.send(request)) < len(request):
-                _send_rest(connection, request[sent:], at)
+                send_rest(connection, request[sent:], at)
             try:
                 data = connection.recv(RECV_BUFFER)
             except BlockingIOError:
-                data = _keep_receiving(connection, at)
+                data = keep_receiving(connection, at)
             if data in COMMON_REPLIES:
                 reply = COMMON_REPLIES[data]
             else:
                 if (reply := read_simple(data)) is NOT_SIMPLE:
-                    (reply,) = _read(connection, data, 1, connection.deadline_after(at))
+                    (reply,) = read_replies(connection, data, 1, connection.deadline_after(at))
                 if reply.__class__ is ServerError and is_demotion(reply):
                     raise DemotedError(reply)
         except Exception as failure:
@@ -156,8 +114,8 @@ class ConnectionPool:
         deadline = at + timeout
         connection, reused = self._checkout(self._pop(), at, deadline)
         try:
-            _send(connection, b"".join(requests), deadline)
-            replies = _read(connection, None, len(requests), deadline)
+            send_all(connection, b"".join(requests), deadline)
+            replies = read_replies(connection, None, len(requests), deadline)
             for reply in replies if reused and fail_if_demoted else ():
                 if type(reply) is ServerError and is_demotion(reply):
                     raise DemotedError(reply)
@@ -288,68 +246,3 @@ class ConnectionPool:
                 yield self._idle.pop(0)
             except IndexError:  # another thread took the last one
                 return
-
-
-def _send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
-    """Send the remaining bytes with one deadline for all of them. A timeout for each ``send`` would never expire if the
-    server read a few bytes at a time."""
-    deadline = connection.deadline_after(started)
-    if deadline is None:
-        connection.sock.sendall(data)
-    else:
-        _send(connection, data, deadline)
-        connection.sock.settimeout(connection.python_timeout)
-
-
-def _send(connection: PooledConnection, data: bytes, deadline: float) -> None:
-    unsent = memoryview(data)
-    while unsent:
-        _set_deadline(connection, deadline)
-        unsent = unsent[connection.sock.send(unsent) :]
-
-
-def _read(connection: PooledConnection, data: bytes | None, count: int, deadline: float | None) -> list[Any]:
-    """Read ``count`` replies, and restore the socket's timeout.
-
-    Args:
-        data: the first bytes, if they are already read.
-        deadline: when the last reply must have arrived; None is never.
-    """
-    reader = Reader()
-    replies: list[Any] = []
-    timeout_changed = data is None
-    while True:
-        if data is not None:
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            replies += reader.feed(data)
-            if len(replies) > count or (len(replies) == count and reader.replying):
-                raise ProtocolError(SURPLUS_DATA)
-            if len(replies) == count and reader.idle:
-                break
-        if deadline is not None:
-            _set_deadline(connection, deadline)
-            timeout_changed = True
-        data = connection.recv(RECV_BUFFER)
-    if timeout_changed:
-        connection.sock.settimeout(connection.python_timeout)
-    return replies
-
-
-def _keep_receiving(connection: PooledConnection, since: float) -> bytes:
-    """Repeat ``recv``, which waits for ``RECV_SLICE`` only, until data arrives or the connection's timeout expires."""
-    assert connection.timeout is not None  # noqa: S101 - without a timeout recv() blocks
-    while now() < since + connection.timeout:
-        try:
-            data: bytes = connection.recv(RECV_BUFFER)
-        except BlockingIOError:
-            continue
-        return data
-    raise TimeoutError(f"silent for {connection.timeout:g} s")
-
-
-def _set_deadline(connection: PooledConnection, deadline: float) -> None:
-    remaining = deadline - now()
-    if remaining <= 0:
-        raise TimeoutError("no answer in time")
-    connection.sock.settimeout(remaining)
