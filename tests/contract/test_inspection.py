@@ -9,7 +9,7 @@ import pytest
 
 from django_redis_locks import Grant, LockLost, Record, inspection, locks
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
-from tests.probes.engine import set_page_size
+from tests.probes.engine import run_between_index_reads, set_most_listed, set_page_size
 
 HOSTILE = ["order 1", "a:b{c}%20", "<b>x</b>", "line\nbreak", "\x00", "é" * 300, "x" * 400 + "%~", "*", "%~" + "0" * 32]
 
@@ -212,17 +212,8 @@ def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
 ) -> None:
     """Neither missed by both, nor found in both."""
     record = queue(alice, "t1")
-    entries = inspection.entries
-    reads = []
-
-    def moving(*how: Any, **more: Any) -> Any:
-        page = yield from entries(*how, **more)
-        reads.append(how)
-        if len(reads) == len(locks["default"].listings):  # one part is read
-            begin(alice, "t1", record)
-        return page
-
-    monkeypatch.setattr(inspection, "entries", moving)
+    one_part = len(locks["default"].listings)
+    run_between_index_reads(monkeypatch, one_part, lambda: begin(alice, "t1", record))
     page = inspection.held(state="all")  # the test's own thread reads
     assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
 
@@ -285,7 +276,7 @@ def test_held_of_many_locks_reads_several_replies_and_sorts_some(
         alice(face.lock(f"order:{n}").acquire)
     for order in ("lease_left", "key", "fence"):
         assert sorted(keys_of(alice(inspection.held, order=order))) == [f"order:{n}" for n in range(7)]
-    monkeypatch.setattr(inspection, "MOST", 2)
+    set_most_listed(monkeypatch, 2)
     assert alice(inspection.held, order="key").partial
     assert not alice(inspection.held).partial
     assert alice(inspection.held).total == 7

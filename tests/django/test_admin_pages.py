@@ -23,6 +23,7 @@ from django_redis_locks.admin import HeldLockAdmin
 from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, messages, text, urlpatterns, visitor
 from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, seconds, until
 from tests.probes.django import admin_id, events
+from tests.probes.engine import set_most_listed
 
 __all__ = ["urlpatterns"]
 
@@ -148,7 +149,7 @@ def test_page_reads_the_locks_once(
         calls.clear()
         assert keys(client.get(LIST, query))
         assert len(calls) == 1, query
-    monkeypatch.setattr(inspection, "MOST", 3)
+    set_most_listed(monkeypatch, 3)
     for query, partial in (({"o": "1"}, True), ({}, False)):
         assert ("Only those whose leases end first" in text(client.get(LIST, query))) is partial
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, locks
+from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, lock_listing, locks
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import sync_connections
 from django_redis_locks.core import events
@@ -196,6 +196,25 @@ def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> Non
     """How many entries of the index, and how many locks, one command reads."""
     patch.setattr(listing, "PAGE_SIZE", entries)
     patch.setattr(listing, "INSPECT_BATCH", looks)
+
+
+def set_most_listed(patch: pytest.MonkeyPatch, most: int) -> None:
+    """How many locks of an alias are searched and sorted."""
+    patch.setattr(lock_listing, "MOST", most)
+
+
+def run_between_index_reads(patch: pytest.MonkeyPatch, count: int, action: Callable[[], object]) -> None:
+    """Run the action once this number of indexes is read."""
+    reads: list[object] = []
+
+    def counted(*how: Any, **more: Any) -> Any:
+        page = yield from entries(*how, **more)
+        reads.append(page)
+        if len(reads) == count:
+            action()
+        return page
+
+    patch.setattr(lock_listing, "entries", counted)
 
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
