@@ -15,18 +15,19 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .client import LockMaker, Locks, Options
+from .client import Locks
 from .conf import SETTING, InvalidLockBackend, read
 from .conf import cache_settings as caches
 from .core import forks
 from .core.tuning import Tuning
 from .engine.engine import Engine
+from .lock_maker import LockMaker, Options
 
 if TYPE_CHECKING:
     from .backends.base import Backend
-    from .client import OnBackendError
     from .core.durations import Duration
     from .core.grant import OnLost
+    from .lock_maker import OnBackendError
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 

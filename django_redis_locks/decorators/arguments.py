@@ -11,9 +11,10 @@ from ..conf.decorator_options import DecoratorOptions, HoldUntil
 from ..core import durations, key_templates
 
 if TYPE_CHECKING:
-    from ..client import Locks, OnBackendError
+    from ..client import Locks
     from ..core.durations import Duration
     from ..core.grant import OnLost
+    from ..lock_maker import OnBackendError
     from ..primitives.lock import Lock
 
 

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from ..client import OnBackendError
     from ..conf.decorator_options import HoldUntil
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
     from ..core.grant import OnLost
+    from ..lock_maker import OnBackendError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,0 +1,134 @@
+"""``LockMaker``: the methods that make locks and records, with their arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Never, TypeAlias
+
+from .core.arguments import refuse_unknown
+
+if TYPE_CHECKING:
+    from .core.durations import Duration
+    from .core.grant import OnLost
+    from .primitives.lock import Lock
+    from .primitives.record import RecordRef
+
+HoldUntil: TypeAlias = Literal["block", "transaction"]
+
+OnBackendError: TypeAlias = Literal["closed", "open"]
+
+Options: TypeAlias = (
+    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool]"
+)
+"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if
+not given; and ``auto_release``."""
+
+_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "auto_release", "name")
+
+
+class LockMaker:
+    """The methods that make locks and records. ``locks`` has them, and each ``locks[alias]``."""
+
+    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+        raise NotImplementedError
+
+    def record(
+        self,
+        key: str,
+        *,
+        name: str | None = None,
+        wait: Duration | None = None,
+        on_backend_error: OnBackendError | None = None,
+    ) -> RecordRef:
+        """A small value with a version and a lease, changed by compare-and-set. It can't share a key with a lock.
+
+        Args:
+            key: the key of the value.
+            name: as for ``lock``.
+            wait: seconds for which a request is repeated while the store refuses it.
+            on_backend_error: ``"open"`` repeats it for ``BACKEND_WAIT`` seconds at most. It raises in both cases.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: a bad argument.
+        """
+        raise NotImplementedError
+
+    def lock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: OnBackendError | None = None,
+        hold: HoldUntil | None = None,
+        hold_using: str | None = None,
+        auto_release: bool = True,
+        **unknown: Never,
+    ) -> Lock:
+        """Return a mutex: one holder at a time, on all hosts; not re-entrant. Nothing is acquired yet.
+
+        Args:
+            key: the key to lock.
+            expire: the lease in seconds. Given here it is fixed, unless ``renew=True``: the lock is free after that
+                time. By default the settings' ``EXPIRE``, renewed while the holder runs.
+            wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
+            renew: whether the lease is renewed while the lock is held.
+            name: the label in settings, messages and metrics; by default the key up to its first colon.
+            on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
+                task that acquired it; ``"cancel"`` cancels that task.
+            on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
+            hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or
+                ROLLBACK, and ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
+            hold_using: the database of that transaction; by default ``"default"``.
+            auto_release: False keeps the lock until its lease ends, for work that may be done once in ``expire``
+                seconds. The end of the lease is no loss. Use ``acquire()``, not a block; ``grant.release()`` releases
+                it early.
+
+        Returns:
+            The lock. It is cheap; make one for each use.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: an argument is out of its range.
+            TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost``
+                or ``hold``.
+
+        Example::
+
+            with locks.lock(f"order:{order_id}", wait=5):
+                charge(order_id)
+
+            if locks.lock(f"sms:{phone}", expire=60, auto_release=False).acquire(timeout=0):
+                send_sms(phone)
+        """
+        if unknown:
+            refuse_unknown(unknown, "a lock", _ARGUMENTS)
+        return self._make(
+            key, name, (expire, wait, renew, on_backend_error, hold, hold_using, auto_release), on_lost, False
+        )
+
+    def rlock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: OnBackendError | None = None,
+        hold: HoldUntil | None = None,
+        hold_using: str | None = None,
+        **unknown: Never,
+    ) -> Lock:
+        """Return a re-entrant lock: as ``lock``, but its owner may acquire it again, without a request. The last
+        release frees it. It excludes ``lock`` of the same key.
+
+        Args, Raises: as for ``lock``, without ``auto_release``.
+        """
+        if unknown:
+            refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
+        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using, True), on_lost, True)
