@@ -3,15 +3,9 @@ invalidation."""
 
 from __future__ import annotations
 
-from .api import (
-    aget_or_load,
-    aget_or_load_many,
-    arefresh,
-    get_or_load,
-    get_or_load_many,
-    refresh,
-)
+from .api import aget_or_load, arefresh, get_or_load, refresh
 from .api_invalidate import ainvalidate, invalidate
+from .api_many import aget_or_load_many, get_or_load_many
 from .backend.stampede import StampedeCache
 from .decorator.cached import cached
 from .errors import LoadError, LoadFailed, LoadTimeout

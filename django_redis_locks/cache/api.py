@@ -1,4 +1,4 @@
-"""The public functions that load values: ``get_or_load``, ``refresh``, ``get_or_load_many``, and their a-twins."""
+"""The public functions that load one value: ``get_or_load`` and ``refresh``, and their a-twins."""
 
 from __future__ import annotations
 
@@ -9,56 +9,32 @@ from django.core.cache import caches
 
 from ..core.runner import arun, run
 from ..handler import DEFAULT
+from .api_arguments import coordinator_and_options
 from .loading import loader as loaders
 from .loading import transactions
-from .loading.batch import get_values
-from .loading.coordinator import alias_of, coordinator_of
 from .loading.get import get_value, reload_value
 from .loading.request import LoadRequest
 from .metrics import HITS, count
 from .results import MISSING
-from .stampede_settings import options_for
 from .values import read_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
-    from .loading.coordinator import CacheCoordinator
     from .loading.loader import LoadContext
-    from .options import CheckedOptions, LoadOptions
+    from .options import LoadOptions
     from .results import LoadResult
 
     T = TypeVar("T")
     Loader: TypeAlias = Callable[[], T] | Callable[[LoadContext], T]
     AsyncLoader: TypeAlias = Callable[[], Awaitable[T]] | Callable[[LoadContext], Awaitable[T]]
-    BatchLoader: TypeAlias = Callable[[list[str]], Mapping[str, T]]
-    AsyncBatchLoader: TypeAlias = Callable[[list[str]], Awaitable[Mapping[str, T]]]
-
-
-def _coordinator_and_options(
-    cache: Any, using: str | None, given: dict[str, Any]
-) -> tuple[CacheCoordinator, CheckedOptions]:
-    """Return the coordinator of a cache and the checked options.
-
-    Raises:
-        TypeError: an unknown option, or ``refresh="celery"``.
-        ValueError: an option is out of its range.
-    """
-    alias = alias_of(cache)
-    coordinator, options = coordinator_of(alias, using), options_for(alias, given)
-    if options.refresh == "celery":
-        raise TypeError(
-            'refresh="celery" is for functions with @cached: a worker finds those by their name, and knows nothing of this '
-            'loader. Decorate it, or take refresh="thread"'
-        )
-    return coordinator, options
 
 
 def _request(
     key: str, loader: Callable[..., Any], cache: Any, version: int | None, using: str | None, given: dict[str, Any]
 ) -> LoadRequest:
-    coordinator, checked = _coordinator_and_options(cache, using, given)
+    coordinator, checked = coordinator_and_options(cache, using, given)
     return LoadRequest(coordinator, key, version, loader, checked)
 
 
@@ -105,7 +81,7 @@ def get_or_load(
         Exception: what the loader raised.
     """
     loaders.check_sync(loader)
-    coordinator, checked = _coordinator_and_options(cache, using, options)
+    coordinator, checked = coordinator_and_options(cache, using, options)
     first_read = None
     if not coordinator.same_server:  # a hit costs the cache's own get, with little on top
         first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
@@ -241,90 +217,3 @@ async def arefresh(
     request.asynchronous = iscoroutinefunction(loader)
     result = await arun(reload_value(request), request.coordinator.performer)
     return result if info else result.value
-
-
-@overload
-def get_or_load_many(
-    keys: Iterable[str], loader: BatchLoader[T], *, info: Literal[True], **options: Unpack[LoadOptions]
-) -> dict[str, LoadResult[T | None]]: ...
-@overload
-def get_or_load_many(
-    keys: Iterable[str], loader: BatchLoader[T], *, info: Literal[False] = False, **options: Unpack[LoadOptions]
-) -> dict[str, T | None]: ...
-def get_or_load_many(
-    keys: Iterable[str],
-    loader: Callable[..., Any],
-    *,
-    cache: Any = DEFAULT,
-    version: int | None = None,
-    using: str | None = None,
-    info: bool = False,
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the cached values of many keys; load in one call those that the cache lacks and no other caller loads.
-
-    Args:
-        keys: in any order; each is read once.
-        loader: is given the list of keys to load, and returns a mapping. The value of a key that isn't in it is None,
-            and kept for ``none_ttl``.
-        cache, version, using, info, **options: as for ``get_or_load``.
-
-    Returns:
-        Values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
-
-    Raises:
-        Exception: as ``get_or_load``.
-    """
-    loaders.check_sync(loader)
-    coordinator, checked = _coordinator_and_options(cache, using, options)
-    results = run(get_values(coordinator, keys, version, loader, checked), coordinator.performer)
-    return results if info else _values(results)
-
-
-@overload
-async def aget_or_load_many(
-    keys: Iterable[str],
-    loader: AsyncBatchLoader[T] | BatchLoader[T],
-    *,
-    info: Literal[True],
-    **options: Unpack[LoadOptions],
-) -> dict[str, LoadResult[T | None]]: ...
-@overload
-async def aget_or_load_many(
-    keys: Iterable[str],
-    loader: AsyncBatchLoader[T] | BatchLoader[T],
-    *,
-    info: Literal[False] = False,
-    **options: Unpack[LoadOptions],
-) -> dict[str, T | None]: ...
-async def aget_or_load_many(
-    keys: Iterable[str],
-    loader: Callable[..., Any],
-    *,
-    cache: Any = DEFAULT,
-    version: int | None = None,
-    using: str | None = None,
-    info: bool = False,
-    **options: Any,
-) -> dict[str, Any]:
-    """Return the cached values of many keys; load in one call those that the cache lacks and no other caller loads.
-
-    Args:
-        keys: in any order; each is read once.
-        loader: as for ``get_or_load_many``; it may be asynchronous.
-        cache, version, using, info, **options: as for ``get_or_load``.
-
-    Returns:
-        Values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
-
-    Raises:
-        Exception: as ``aget_or_load``.
-    """
-    loaders.check_async(loader)
-    coordinator, checked = _coordinator_and_options(cache, using, options)
-    results = await arun(get_values(coordinator, keys, version, loader, checked), coordinator.performer)
-    return results if info else _values(results)
-
-
-def _values(results: dict[str, LoadResult[Any]]) -> dict[str, Any]:
-    return {key: result.value for key, result in results.items()}

@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 
 from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
-from .. import api, api_invalidate
+from .. import api_invalidate, api_many
 from ..loading.coordinator import coordinator_of
 from ..loading.get import get_value, reload_value
 from ..loading.refresh_job import Job, carry_out
@@ -145,7 +145,7 @@ class FunctionCache:
                 return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
             return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
 
-        found = api.get_or_load_many(list(by_key), load, info=True, **self._location, **self._many_options)
+        found = api_many.get_or_load_many(list(by_key), load, info=True, **self._location, **self._many_options)
         return [self._result_or_value(found[key]) for key in keys]
 
     async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
@@ -170,7 +170,9 @@ class FunctionCache:
             loader: Any = aload if self.asynchronous else load
         else:
             loader = aload_many if is_async(many) else load_many
-        found = await api.aget_or_load_many(list(by_key), loader, info=True, **self._location, **self._many_options)
+        found = await api_many.aget_or_load_many(
+            list(by_key), loader, info=True, **self._location, **self._many_options
+        )
         return [self._result_or_value(found[key]) for key in keys]
 
     def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:
