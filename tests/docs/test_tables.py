@@ -120,35 +120,27 @@ def test_api_page_names_every_keyword_argument_with_its_default() -> None:
             assert re.search(rf"\b{name}={re.escape(shown)}", text), (function, name)
 
 
-def test_api_page_names_every_option_of_a_load() -> None:
+def test_api_page_names_every_option_of_a_load_with_its_default() -> None:
     table = rows("reference/api.md", first=r"\w+", after="### Options of a load")
-    defaults = {name: cells[1] for name, cells in rows("howto/caching.md", first=r"\w+", after="| option |").items()}
     known = public(r"load option (\w+) = ")
     options = {name: cells[1:] for name, cells in table.items() if name in known}
-    assert {name: cells[1] for name, cells in options.items()} == {name: defaults[name] for name in known}
+    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "wait": "`None`"}
+    for name, default in known.items():
+        value = None if default.startswith("<") else ast.literal_eval(re.sub(r"inf|MISSING", r"'\g<0>'", default))
+        usual = f"{value:g}" if type(value) is float else default.replace("'", '"')
+        assert options[name][1] == differing.get(name, f"`{usual}`"), name
     choices = public(r"@cached option (\w+): (?=.*Literal)")
     for name, annotation in choices.items():
         assert re.findall(r'`"(\w+)"`', options[name][0]) == re.findall(r"'(\w+)'", annotation), name
 
 
-# The guides
-
-
-def test_caching_page_names_every_option_of_a_load_with_its_default() -> None:
-    known = public(r"load option (\w+) = ")
-    table = rows("howto/caching.md", first=r"\w+", after="| option |")
-    shown = {name: cells[1] for name, cells in table.items() if name in known}
-    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "wait": "`None`"}
-    for name, default in known.items():
-        value = None if default.startswith("<") else ast.literal_eval(re.sub(r"inf|MISSING", r"'\g<0>'", default))
-        usual = f"{value:g}" if type(value) is float else default.replace("'", '"')
-        assert shown[name] == differing.get(name, f"`{usual}`"), name
-
-
-def test_caching_page_names_every_counter() -> None:
-    table = text_of("howto/caching.md").partition("\n| counter | counts |\n")[2].partition("\n\n")[0]
+def test_api_page_names_every_counter() -> None:
+    table = text_of("reference/api.md").partition("\n| counter | counts |\n")[2].partition("\n\n")[0]
     cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
     assert names_in_code(" ".join(cells)) == set(public(r"load counter (\w+)"))
+
+
+# The guides
 
 
 def test_celery_page_names_every_option_of_a_task_with_its_default() -> None:
