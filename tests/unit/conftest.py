@@ -1,4 +1,4 @@
-"""Queues to sit in, and a clock that stands still."""
+"""Fixtures: local wait queues, and a virtual clock."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import local_queue
 from django_redis_locks.testing import ManualClock
-from tests.unit.engine.queue_fixtures import Line
+from tests.unit.engine.queue_fixtures import StandaloneQueues
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch, virtual_time: ManualClock) -> Line:
-    """Queues without the spread of their retries."""
-    monkeypatch.setattr(queues, "random", lambda: 0.0)
-    return Line()
+def queues(monkeypatch: pytest.MonkeyPatch, virtual_time: ManualClock) -> StandaloneQueues:
+    """Local wait queues without random delays."""
+    monkeypatch.setattr(local_queue, "random", lambda: 0.0)
+    return StandaloneQueues()
 
 
 @pytest.fixture
 def virtual_time() -> Iterator[ManualClock]:
-    """The test's own waits move the clock, and nothing else does."""
+    """A clock that only the test's own waits advance."""
     with ManualClock() as clock:
         yield clock

@@ -1,4 +1,4 @@
-"""Holds that no program made."""
+"""Makes holds without an acquire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEASE = 10_000
 
 
 def a_hold(lock_id: LockId, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
-    """Acquired by this thread, unless an owner is given."""
+    """A hold of this thread, unless an owner is given."""
     names, owner = ("key", "name", "default", "token"), owner or threading.current_thread()
     fixed: dict[str, Any] = {"grant": 1, "fence": 100, "loop": None, "on_lost": None, "outcome_unknown": False}
     return Hold(lock_id, *names, lease=lease, sent=sent, renew_for=renew_for, owner=owner, **fixed)

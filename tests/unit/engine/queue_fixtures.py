@@ -1,4 +1,4 @@
-"""Seats in queues, without the programs that take them."""
+"""Local wait queues with the test in the role of the lock programs and the engine."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.local_queue import LocalQueues
 from tests.unit.core.holds import LEASE, a_hold
 
-PLACE = LockId("store", "lock")
-OTHER = LockId("store", "other")
+LOCK_ID = LockId("store", "lock")
+OTHER_LOCK_ID = LockId("store", "other")
 NEVER = inf
 SOON = 0.05
-NOWHERE = QueuePosition()
+NOT_QUEUED = QueuePosition()
 
 
 def handed_over_lock(reserved_fences: int = 0) -> HandedOverLock:
-    """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
-    hold = a_hold(PLACE, clock.now())
-    hold.confirmed_at += 60  # however slow this machine is, the store was asked lately
+    """A lock of ten seconds, acquired just now. A waiter adopts it by a request to the store, or with a reserved
+    fence."""
+    hold = a_hold(LOCK_ID, clock.now())
+    hold.confirmed_at += 60  # recent enough for a local take-over on a slow machine, too
     hold.reserved_fences = reserved_fences
     return HandedOverLock(
-        hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here")
+        hold, lambda token: pytest.fail("it is not to be freed"), lambda: pytest.fail("it is not to be entered")
     )
 
 
-class Around:
-    """Around the queues: a process whose inbox is called ``me``, or that is deaf."""
+class FakeEngine:
+    """The engine of the queues: a process whose channel ends in ``process_name``, or, if empty, without
+    subscription."""
 
     def __init__(self) -> None:
-        self.me = "me"
+        self.process_name = "me"
         self.tuning = DEFAULT
-        self.gone: list[tuple[LockId, str, HandedOverLock | None]] = []
-        """What was left to the janitor."""
+        self.leftovers: list[tuple[LockId, str, HandedOverLock | None]] = []
+        """What was reported for cleanup."""
 
     def subscribed_channel(self, channel: str) -> str:
-        return channel + self.me if self.me else ""
+        return channel + self.process_name if self.process_name else ""
 
     def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
-        self.gone.append((lock_id, address, handed))
+        self.leftovers.append((lock_id, address, handed))
 
     def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
@@ -59,82 +61,84 @@ class Around:
         pass
 
 
-class Line(LocalQueues):
-    """Queues, and what is around them."""
+class StandaloneQueues(LocalQueues):
+    """Local wait queues with a fake engine, and short calls for the tests."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.outside = Around()
+        self.engine = FakeEngine()
 
     @property
-    def left(self) -> list[tuple[LockId, str, HandedOverLock | None]]:
-        return self.outside.gone
+    def leftovers(self) -> list[tuple[LockId, str, HandedOverLock | None]]:
+        return self.engine.leftovers
 
-    def sit(self, loop: Any = None, lock_id: LockId = PLACE, lease: int = LEASE) -> Waiter:
-        """Somebody joins, and hasn't asked yet."""
+    def join(self, loop: Any = None, lock_id: LockId = LOCK_ID, lease: int = LEASE) -> Waiter:
+        """A new waiter joins the queue; it has made no attempt yet."""
         waiter = Waiter(lock_id, loop, "inbox:", lease)
-        self._enqueue(waiter, self.outside)
+        self._enqueue(waiter, self.engine)
         return waiter
 
-    def stand(self, waiter: Waiter, pause: float | None = None, position: QueuePosition | None = NOWHERE) -> None:
-        """Somebody leaves; his last question was answered."""
-        self.leave(LeaveQueue(waiter, pause, position), self.outside)
+    def leave_queue(
+        self, waiter: Waiter, pause: float | None = None, position: QueuePosition | None = NOT_QUEUED
+    ) -> None:
+        """A waiter leaves; its last attempt was answered."""
+        self.leave(LeaveQueue(waiter, pause, position), self.engine)
 
-    def attempt(
+    def wait_for_turn(
         self, waiter: Waiter, until: float, pause: float | None = None, position: QueuePosition | None = None
     ) -> bool:
-        """Sleep; returns whether it was this seat's turn in time."""
-        return self.wait(Wait(waiter, until, pause, position), self.outside) is not None
+        """Sleep; returns whether the waiter's turn came in time."""
+        return self.wait(Wait(waiter, until, pause, position), self.engine) is not None
 
-    def timed(self, waiter: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
-        """As `turn`, with the seconds that it took, of a virtual clock."""
-        begin_wait = clock.now()
-        attempt = self.attempt(waiter, until, pause)
-        return attempt, round(clock.now() - begin_wait, 6)
+    def timed_wait(self, waiter: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
+        """Like ``wait_for_turn``; also returns the seconds that it took by the virtual clock."""
+        started = clock.now()
+        attempt = self.wait_for_turn(waiter, until, pause)
+        return attempt, round(clock.now() - started, 6)
 
-    def asked(self, loop: Any = None, lock_id: LockId = PLACE) -> Waiter:
-        """A new head that has asked once."""
-        waiter = self.sit(loop, lock_id)
-        self.ask(waiter)
+    def join_and_attempt(self, loop: Any = None, lock_id: LockId = LOCK_ID) -> Waiter:
+        """A new waiter that has made one attempt as head of the queue."""
+        waiter = self.join(loop, lock_id)
+        self.attempt_now(waiter)
         return waiter
 
-    def ask(self, waiter: Waiter, position: QueuePosition | None = None) -> Attempt:
-        """It is this seat's turn, now."""
-        attempt = self.begin_wait(Wait(waiter, clock.now() - 1, None, position), self.outside)
+    def attempt_now(self, waiter: Waiter, position: QueuePosition | None = None) -> Attempt:
+        """Make an attempt: it is this waiter's turn now."""
+        attempt = self.begin_wait(Wait(waiter, clock.now() - 1, None, position), self.engine)
         assert isinstance(attempt, Attempt)
         return attempt
 
-    def asleep(self, waiter: Waiter, pause: float | None = 60, position: QueuePosition | None = None) -> Waiter:
-        """It isn't this seat's turn yet."""
-        assert isinstance(self.begin_wait(Wait(waiter, NEVER, pause, position), self.outside), float)
+    def begin_sleep(self, waiter: Waiter, pause: float | None = 60, position: QueuePosition | None = None) -> Waiter:
+        """Begin to wait: it isn't this waiter's turn yet."""
+        assert isinstance(self.begin_wait(Wait(waiter, NEVER, pause, position), self.engine), float)
         return waiter
 
-    def woken(self, waiter: Waiter) -> bool:
-        """Whether a thread that sleeps was woken, and has its turn."""
-        begin_wait = clock.now()
+    def is_woken(self, waiter: Waiter) -> bool:
+        """Whether a sleeping thread was woken and has its turn."""
+        started = clock.now()
         waiter.gate.wait(1)
-        woken = clock.now() == begin_wait
-        assert isinstance(self.continue_wait(Wait(waiter, NEVER), self.outside), Attempt) is woken
+        woken = clock.now() == started
+        assert isinstance(self.continue_wait(Wait(waiter, NEVER), self.engine), Attempt) is woken
         return woken
 
-    def pass_on(self, loop: Any = None, reserved_fences: int = 0) -> HandedOverLock:
-        """A lock is handed over to whoever waits."""
+    def hand_over_lock(self, loop: Any = None, reserved_fences: int = 0) -> HandedOverLock:
+        """Hand a lock over to the waiters of a loop."""
         handed = handed_over_lock(reserved_fences=reserved_fences)
         assert self.hand_over(HandOver(handed, loop))
         return handed
 
-    def free(self, lock_id: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:
-        """The lock was freed by this process."""
-        self.notify_waiters(NotifyWaiters(lock_id, woke, address), self.outside)
+    def notify_release(self, lock_id: LockId = LOCK_ID, *, woke: bool = False, address: str = "") -> None:
+        """Notify the waiters that this process has freed the lock."""
+        self.notify_waiters(NotifyWaiters(lock_id, woke, address), self.engine)
 
-    def closed(self, *, asked: bool = True) -> Waiter:
-        """A seat of a loop that was closed while it was taken."""
+    def waiter_of_closed_loop(self, *, asked: bool = True) -> Waiter:
+        """A waiter whose loop was closed while it was in the queue."""
         loop = asyncio.new_event_loop()
-        waiter = self.asked(loop) if asked else self.sit(loop)
+        waiter = self.join_and_attempt(loop) if asked else self.join(loop)
         loop.close()
         return waiter
 
 
-def address(waiter: Waiter) -> str:
-    """Where the store reaches the queue that somebody sits in."""
+def address_of(waiter: Waiter) -> str:
+    """The address under which the store notifies the queue of a waiter."""
     return f"inbox:me {waiter.queue.number}"

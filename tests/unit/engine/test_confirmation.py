@@ -1,4 +1,4 @@
-"""What a process asks the store after a forced release, and where it listens."""
+"""After a forced release a process confirms its holds in the store; its channels are subscribed while it renews."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.core.holds import a_hold
 
 
 class Store:
-    """Knows no hold; notes which tokens it was asked for."""
+    """A store without holds that records the tokens of the requests."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -30,15 +30,15 @@ class Store:
         return [[0]] * len(commands)
 
 
-def looks_of(schedule: RenewalSchedule, store: Any, opened: list[str] | None = None) -> Confirmations:
+def confirmations_of(schedule: RenewalSchedule, store: Any, opened: list[str] | None = None) -> Confirmations:
     return Confirmations(store, locks["default"].engine, schedule, [].append if opened is None else opened.append)
 
 
-def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> None:
-    """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one, nor for that of
-    another alias on the same server, whose own maintenance thread asks and reports."""
+def test_confirmation_requests_only_the_live_holds_of_this_process(memory_lock: Lock) -> None:
+    """[E15] [H18] Not those that a forked child inherited, nor released ones, nor those of another alias on the same
+    server, which its own maintenance thread confirms."""
     store, held = Store(), memory_lock.acquire()
-    confirmations = looks_of(RenewalSchedule(), store)
+    confirmations = confirmations_of(RenewalSchedule(), store)
     assert confirmations.request(memory_lock.lock_id)
     assert confirmations.find_lost(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
@@ -57,9 +57,9 @@ def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> Non
 
 
 def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
-    """[E15] A second after that began, and every ten seconds: one may have been closed."""
+    """[E15] One second after the first renewal was planned, and every ten seconds: a channel may have been closed."""
     schedule, opened = RenewalSchedule(), list[str]()
-    confirmations = looks_of(schedule, Store(), opened)
+    confirmations = confirmations_of(schedule, Store(), opened)
     holds = [a_hold(LockId("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
     for hold in holds:
         schedule.add(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
@@ -76,6 +76,9 @@ def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None
 @pytest.fixture
 def memory_lock(settings: Any) -> Lock:
     settings.REDIS_LOCKS = {
-        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": f"looks {os.getpid()}"}
+        "default": {
+            "BACKEND": "django_redis_locks.backends.memory.MemoryBackend",
+            "LOCATION": f"confirmations {os.getpid()}",
+        }
     }
     return locks.lock(f"of {threading.get_ident()}")

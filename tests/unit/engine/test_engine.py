@@ -1,4 +1,4 @@
-"""The world that programs run in, over a store that only takes notes. What goes to queues and janitor: test_interleavings."""
+"""Tests of the engine over a store that only records calls. test_interleavings covers its queues and maintenance."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.forks import in_child
 
 _numbers = itertools.count()
 BUSY = 8.0
-"""Seconds that a busy machine may need on top of what is measured."""
+"""Extra seconds that a busy machine may need."""
 
 
 class FakeSubscriber(Subscriber):
-    """Is opened, and answers, as the test says."""
+    """A subscriber that confirms subscriptions if ``answers`` is set."""
 
     def __init__(self) -> None:
         self.name = "me"
@@ -47,7 +47,7 @@ class FakeSubscriber(Subscriber):
 
 
 class Notes(Backend):
-    """Carries nothing out."""
+    """A backend that records calls and executes nothing."""
 
     def __init__(self) -> None:
         self.identity = f"notes:{next(_numbers)}"
@@ -74,7 +74,7 @@ def engine(store: Notes) -> Engine:
     return Engine(store)
 
 
-# Listening
+# Subscribing
 
 
 def listen(engine: Engine, seconds: float) -> bool:
@@ -104,28 +104,28 @@ def test_listen_returns_whether_the_subscription_is_confirmed(
     assert store.own.asked == ["inbox:"] * 3
 
 
-# Who performs what
+# Effects
 
 
 def test_engine_performs_every_effect(engine: Engine) -> None:
-    """[F25] Whatever a program may ask for, in both worlds: who awaits may block, and nothing else is awaited."""
+    """[F25] There is a handler for each effect, and an asynchronous one for each effect that may block."""
     values = (kind for kind in vars(effects).values() if isinstance(kind, type))
     kinds = {kind for kind in values if issubclass(kind, Effect) and kind is not Effect}
     assert set(engine.handlers) == kinds
     assert set(engine.ahandlers) == {kind for kind in kinds if not kind.local}
 
 
-# Its end, and its children
+# Close and fork
 
 
 def test_close_closes_backend_and_subscriber(engine: Engine, store: Notes) -> None:
-    """[L25] The subscriber too."""
+    """[L25] Closing an engine closes its subscriber, too."""
     engine.close()
     assert store.own.events == store.events == ["close"]
 
 
 def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
-    """[H18] Neither the parent's connections nor its subscriber nor its waiters."""
+    """[H18] The child has neither the parent's connections nor its subscriber nor its waiters."""
     engine._queues._enqueue(Waiter(LockId(store.identity, "lock"), None, "inbox:"), engine)
 
     def child() -> None:
@@ -134,4 +134,4 @@ def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) 
 
     in_child(child)
     assert store.events == store.own.events == []
-    assert engine.expects_messages(), "[L25] the subscriber is closed when nobody does"
+    assert engine.expects_messages(), "[L25] without expected messages the subscriber is closed"

@@ -1,4 +1,4 @@
-"""Who waits for what in this process: turns, wake-ups that are never lost, deadlines, and what the last one leaves behind."""
+"""The local wait queues: turns, wake-ups, deadlines, hand-overs, and what the last waiter reports for cleanup."""
 
 from __future__ import annotations
 
@@ -12,233 +12,251 @@ from django_redis_locks.core.hold import State
 from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import local_queue
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE
-from tests.unit.engine.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, handed_over_lock
+from tests.unit.engine.queue_fixtures import (
+    LOCK_ID,
+    NEVER,
+    NOT_QUEUED,
+    OTHER_LOCK_ID,
+    SOON,
+    StandaloneQueues,
+    address_of,
+    handed_over_lock,
+)
 
 # Turns
 
 
-def test_turns_follow_the_order_of_arrival(line: Line) -> None:
-    """[L27] First come, first served; who leaves from the middle changes nothing for the others."""
-    waiters = [line.sit() for _ in range(4)]
-    line.stand(waiters.pop(1))
+def test_turns_follow_the_order_of_arrival(queues: StandaloneQueues) -> None:
+    """[L27] First come, first served; a waiter that leaves from the middle changes nothing for the others."""
+    waiters = [queues.join() for _ in range(4)]
+    queues.leave_queue(waiters.pop(1))
     for waiter in waiters:
         behind = waiters[waiters.index(waiter) + 1 :]
-        assert [line.attempt(other, clock.now() - 1) for other in (waiter, *behind)] == [True, *(False for _ in behind)]
-        line.stand(waiter)
+        assert [queues.wait_for_turn(other, clock.now() - 1) for other in (waiter, *behind)] == [
+            True,
+            *(False for _ in behind),
+        ]
+        queues.leave_queue(waiter)
 
 
-def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(line: Line) -> None:
-    """[H9] [H10] [H12] [L19] And by a lost connection; threads and tasks each have a head. Another key's news, and another
-    queue's number, wake none of them; nor is anybody woken who isn't head, until the head leaves."""
+def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(queues: StandaloneQueues) -> None:
+    """[H9] [H10] [H12] [L19] And by a lost connection; threads and tasks each have a head. Wake-ups for another key or
+    another queue number wake none of them. A waiter behind the head is only woken when the head leaves."""
     loop = asyncio.new_event_loop()
-    head, behind, task = line.asked(), line.sit(), line.asked(loop)
-    line.asleep(behind)
-    line.asleep(task)
+    head, behind, task = queues.join_and_attempt(), queues.join(), queues.join_and_attempt(loop)
+    queues.begin_sleep(behind)
+    queues.begin_sleep(task)
     for wake, expected in (
-        (lambda: line.free(OTHER), (False, False)),
-        (line.free, (True, True)),
-        (lambda: line.wake(PLACE, head.queue.number), (True, False)),
-        (lambda: line.wake(PLACE, task.queue.number), (False, True)),
-        (lambda: line.wake(OTHER, head.queue.number), (False, False)),
-        (lambda: line.wake(PLACE, "0"), (False, False)),
-        (line.wake_all, (True, True)),
+        (lambda: queues.notify_release(OTHER_LOCK_ID), (False, False)),
+        (queues.notify_release, (True, True)),
+        (lambda: queues.wake(LOCK_ID, head.queue.number), (True, False)),
+        (lambda: queues.wake(LOCK_ID, task.queue.number), (False, True)),
+        (lambda: queues.wake(OTHER_LOCK_ID, head.queue.number), (False, False)),
+        (lambda: queues.wake(LOCK_ID, "0"), (False, False)),
+        (queues.wake_all, (True, True)),
     ):
-        line.asleep(head)
+        queues.begin_sleep(head)
         before = task.queue.wakeups
         wake()
-        assert (line.woken(head), task.queue.wakeups > before) == expected
-        assert not line.woken(behind)
-    line.stand(head, 0.0)
-    assert line.woken(behind)
+        assert (queues.is_woken(head), task.queue.wakeups > before) == expected
+        assert not queues.is_woken(behind)
+    queues.leave_queue(head, 0.0)
+    assert queues.is_woken(behind)
     loop.close()
 
 
-def test_turn_of_the_head_comes_at_its_time(line: Line) -> None:
-    """[L24] [L30] The wake-up is only a hint: the pause ends every sleep, and there is a turn at the deadline, not before
-    and not later. [H8] [L23] A wake-up between the question and the sleep isn't lost, and is good for one attempt."""
-    waiter = line.sit()
-    line.free()
-    assert line.timed(waiter) == (True, 0), "the first turn uses what came before it"
-    assert line.timed(waiter, pause=SOON) == (True, SOON)
-    assert line.timed(waiter, clock.now() + SOON, 60) == (True, SOON)
-    line.free()
-    line.free()
-    assert line.timed(waiter, pause=60) == (True, 0)
-    assert line.timed(waiter, pause=SOON) == (True, SOON)
+def test_head_attempts_after_wake_up_pause_or_deadline(queues: StandaloneQueues) -> None:
+    """[L24] [L30] The wake-up is only a hint: the pause ends every sleep, and there is a turn exactly at the deadline.
+    [H8] [L23] A wake-up between the attempt and the sleep isn't lost, and causes one attempt."""
+    waiter = queues.join()
+    queues.notify_release()
+    assert queues.timed_wait(waiter) == (True, 0), "the first attempt consumes earlier wake-ups"
+    assert queues.timed_wait(waiter, pause=SOON) == (True, SOON)
+    assert queues.timed_wait(waiter, clock.now() + SOON, 60) == (True, SOON)
+    queues.notify_release()
+    queues.notify_release()
+    assert queues.timed_wait(waiter, pause=60) == (True, 0)
+    assert queues.timed_wait(waiter, pause=SOON) == (True, SOON)
 
 
-def test_next_head_inherits_the_time_of_the_next_attempt(line: Line) -> None:
-    """[H12] A new head doesn't ask what the last one has just heard; who got the lock has it wait for the release."""
+def test_next_head_inherits_the_time_of_the_next_attempt(queues: StandaloneQueues) -> None:
+    """[H12] A new head doesn't repeat the attempt that was just answered; after an acquire it waits for the release."""
     for pause in (None, 2 * SOON):
-        first, second = line.asked(), line.sit()
-        assert line.timed(first, clock.now() + SOON, SOON) == (True, SOON)
-        line.asleep(first, SOON)
-        line.stand(first, pause)
-        assert line.timed(second) == (True, pause or SOON)
-        line.stand(second)
+        first, second = queues.join_and_attempt(), queues.join()
+        assert queues.timed_wait(first, clock.now() + SOON, SOON) == (True, SOON)
+        queues.begin_sleep(first, SOON)
+        queues.leave_queue(first, pause)
+        assert queues.timed_wait(second) == (True, pause or SOON)
+        queues.leave_queue(second)
 
 
-def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
-    """[H22] Its deadline is its own; [L30] the right to a last try comes with the head's place."""
-    first, second = line.asked(), line.sit()
-    assert line.timed(second, clock.now() + SOON) == (False, SOON)
-    line.stand(first, 60)
-    assert line.attempt(second, clock.now() - 1) is True
+def test_waiter_behind_the_head_ends_without_a_turn(queues: StandaloneQueues) -> None:
+    """[H22] Each waiter has its own deadline; [L30] only the head makes a last attempt at its deadline."""
+    first, second = queues.join_and_attempt(), queues.join()
+    assert queues.timed_wait(second, clock.now() + SOON) == (False, SOON)
+    queues.leave_queue(first, 60)
+    assert queues.wait_for_turn(second, clock.now() - 1) is True
 
 
-def test_key_without_waiters_is_forgotten(line: Line) -> None:
-    """However many it locks; leaving twice is leaving once, also for the next one."""
-    waiters = [line.sit(), line.sit(), line.sit(lock_id=OTHER)]
+def test_key_without_waiters_is_forgotten(queues: StandaloneQueues) -> None:
+    """However many keys a process locks. Leaving twice has the effect of leaving once."""
+    waiters = [queues.join(), queues.join(), queues.join(lock_id=OTHER_LOCK_ID)]
     for waiter in waiters * 2:
-        line.stand(waiter)
-    line.stand(Waiter(PLACE, None, "inbox:"))  # one that never joined
-    assert line._queues == {}
-    for number in range(3 * queues.MAX_REMEMBERED_KEYS):
+        queues.leave_queue(waiter)
+    queues.leave_queue(Waiter(LOCK_ID, None, "inbox:"))  # it never joined
+    assert queues._queues == {}
+    for number in range(3 * local_queue.MAX_REMEMBERED_KEYS):
         lock_id = LockId("store", f"lock:{number}")
-        line.stand(line.sit(lock_id=lock_id))
-        line.free(lock_id, woke=True)
-    assert 0 < len(line._contended_until) <= queues.MAX_REMEMBERED_KEYS
-    assert 0 < len(line._yield_until) <= queues.MAX_REMEMBERED_KEYS
-    assert line._queues == {}
+        queues.leave_queue(queues.join(lock_id=lock_id))
+        queues.notify_release(lock_id, woke=True)
+    assert 0 < len(queues._contended_until) <= local_queue.MAX_REMEMBERED_KEYS
+    assert 0 < len(queues._yield_until) <= local_queue.MAX_REMEMBERED_KEYS
+    assert queues._queues == {}
 
 
-def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
-    """Nothing rings for somebody who isn't there any more."""
-    taken_back: list[bool] = []
-    line.outside.call_at = lambda at, ring: lambda: taken_back.append(True)  # type: ignore[method-assign]
+def test_cancelled_task_cancels_its_timer(queues: StandaloneQueues) -> None:
+    """No timer is left for a waiter that has left."""
+    cancelled: list[bool] = []
+    queues.engine.call_at = lambda at, ring: lambda: cancelled.append(True)  # type: ignore[method-assign]
 
     async def main() -> None:
-        waiter = line.asked(asyncio.get_running_loop())
-        task = asyncio.create_task(line.async_wait(Wait(waiter, NEVER, 60), line.outside))
+        waiter = queues.join_and_attempt(asyncio.get_running_loop())
+        task = asyncio.create_task(queues.async_wait(Wait(waiter, NEVER, 60), queues.engine))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(main())
-    assert taken_back == [True]
+    assert cancelled == [True]
 
 
-# Where all is calm
+# Uncontended keys
 
 
-def uncontended(line: Line, lock_id: LockId = PLACE) -> bool:
-    """Whether it was; nobody asks."""
+def uncontended(queues: StandaloneQueues, lock_id: LockId = LOCK_ID) -> bool:
+    """Whether the key was uncontended; no attempt is made."""
     waiter = Waiter(lock_id, None, "inbox:")
-    return line.uncontended(waiter) and line.end_uncontended(waiter)
+    return queues.uncontended(waiter) and queues.end_uncontended(waiter)
 
 
-def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, virtual_time: ManualClock) -> None:
-    """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
-    assert uncontended(line)
-    waiter = line.sit()
-    assert (uncontended(line), uncontended(line, OTHER)) == (False, True)
-    line.stand(waiter)
+def test_key_is_uncontended_without_waiters_now_and_lately(queues: StandaloneQueues, virtual_time: ManualClock) -> None:
+    """[H4] [H12] An attempt then needs no queue. A process that was just woken has priority, so the key is
+    contended."""
+    assert uncontended(queues)
+    waiter = queues.join()
+    assert (uncontended(queues), uncontended(queues, OTHER_LOCK_ID)) == (False, True)
+    queues.leave_queue(waiter)
     virtual_time.advance(DEFAULT.contention_memory / 2)
-    assert not uncontended(line), "somebody did lately"
+    assert not uncontended(queues), "a waiter left a moment ago"
     virtual_time.advance(DEFAULT.contention_memory)
-    assert uncontended(line)
-    line.free(woke=True)
-    assert not uncontended(line), "somebody of another process does"
-    line.free(OTHER)
-    assert uncontended(line, OTHER), "nobody was told"
+    assert uncontended(queues)
+    queues.notify_release(woke=True)
+    assert not uncontended(queues), "another process was woken"
+    queues.notify_release(OTHER_LOCK_ID)
+    assert uncontended(queues, OTHER_LOCK_ID), "no process was woken"
 
 
-def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
-    """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did; a loop doesn't wait for
-    a thread's answer. [H9] [L16] Given up, it leaves the key uncontended, unless others came: then it is their turn."""
-    first, late = Waiter(PLACE, None, "inbox:"), Waiter(PLACE, None, "inbox:")
-    for end in (lambda: line.end_uncontended(first), lambda: line.stand(first, 0, None)):
-        assert line.uncontended(first)
-        assert not line.uncontended(late), "he is asking"
+def test_uncontended_attempt_is_the_head_of_later_waiters(queues: StandaloneQueues) -> None:
+    """[H12] Of many simultaneous callers one makes an attempt and is the head of the later ones; a loop doesn't wait
+    for a thread's attempt. [H9] [L16] An abandoned attempt leaves the key uncontended, or gives the next waiter its
+    turn."""
+    first, late = Waiter(LOCK_ID, None, "inbox:"), Waiter(LOCK_ID, None, "inbox:")
+    for end in (lambda: queues.end_uncontended(first), lambda: queues.leave_queue(first, 0, None)):
+        assert queues.uncontended(first)
+        assert not queues.uncontended(late), "an attempt is under way"
         end()
-        assert uncontended(line)
-    assert line.uncontended(first)
+        assert uncontended(queues)
+    assert queues.uncontended(first)
     loop = asyncio.new_event_loop()
-    line.stand(line.asked(loop))
+    queues.leave_queue(queues.join_and_attempt(loop))
     loop.close()
-    line.asleep(late, None)
-    assert not line.end_uncontended(first)
-    assert isinstance(line.begin_wait(Wait(first, NEVER), line.outside), Attempt)
-    line.stand(first, None, None)
-    assert isinstance(line.continue_wait(Wait(late, NEVER), line.outside), Attempt)
-    line.stand(late)
-    assert line._queues == {}
+    queues.begin_sleep(late, None)
+    assert not queues.end_uncontended(first)
+    assert isinstance(queues.begin_wait(Wait(first, NEVER), queues.engine), Attempt)
+    queues.leave_queue(first, None, None)
+    assert isinstance(queues.continue_wait(Wait(late, NEVER), queues.engine), Attempt)
+    queues.leave_queue(late)
+    assert queues._queues == {}
 
 
 # After a release
 
 
-def test_waiter_yields_to_the_process_that_was_woken(line: Line, virtual_time: ManualClock) -> None:
-    """[H4] [H12] It needs a message and a round trip, and would always lose. A try that is due keeps its time, and who is in
-    the store's line waits for the store."""
+def test_waiter_yields_to_the_process_that_was_woken(queues: StandaloneQueues, virtual_time: ManualClock) -> None:
+    """[H4] [H12] The other process needs a message and a round trip, so it would always lose. An attempt that is due is
+    not delayed, and a process that is registered in the store waits for its message."""
     polite = DEFAULT.yield_time
-    line.free(woke=True)
-    line.free(OTHER)
-    waiter = line.sit()
-    assert line.timed(waiter) == (True, polite)
-    line.stand(waiter)
-    for me, pause, position, expected in (
-        ("", 60, NOWHERE, polite),
-        ("", 0, NOWHERE, 0),
+    queues.notify_release(woke=True)
+    queues.notify_release(OTHER_LOCK_ID)
+    waiter = queues.join()
+    assert queues.timed_wait(waiter) == (True, polite)
+    queues.leave_queue(waiter)
+    for process_name, pause, position, expected in (
+        ("", 60, NOT_QUEUED, polite),
+        ("", 0, NOT_QUEUED, 0),
         ("me", 2 * polite, QueuePosition(7), 2 * polite),
     ):
-        line = Line()
-        line.outside.me = me
-        waiter = line.asked()
-        line.attempt(waiter, clock.now() - 1, pause, position)
-        line.free(woke=True)
-        assert line.timed(waiter) == (True, expected), me
+        queues = StandaloneQueues()
+        queues.engine.process_name = process_name
+        waiter = queues.join_and_attempt()
+        queues.wait_for_turn(waiter, clock.now() - 1, pause, position)
+        queues.notify_release(woke=True)
+        assert queues.timed_wait(waiter) == (True, expected), process_name
 
 
 # Hand-overs
 
 
-def test_handover_needs_a_waiter_in_the_same_home(line: Line) -> None:
-    """[H3] [H12] For this very lock; a busy loop's tasks are no heirs of a thread."""
+def test_handover_needs_a_waiter_in_the_same_loop(queues: StandaloneQueues) -> None:
+    """[H3] [H12] And for the same lock: a thread hands nothing over to the tasks of a loop, which may be busy."""
     handed, loop = handed_over_lock(), asyncio.new_event_loop()
-    waiters = line.sit(lock_id=OTHER), line.sit(loop)
-    assert not line.hand_over(HandOver(handed, None))
-    assert not line.hand_over(HandOver(handed, object()))
-    assert line.hand_over(HandOver(handed, loop))
-    for waiter in (*waiters, line.sit()):
-        line.stand(waiter)
-    assert not line.hand_over(HandOver(handed, None)), "he has left"
+    waiters = queues.join(lock_id=OTHER_LOCK_ID), queues.join(loop)
+    assert not queues.hand_over(HandOver(handed, None))
+    assert not queues.hand_over(HandOver(handed, object()))
+    assert queues.hand_over(HandOver(handed, loop))
+    for waiter in (*waiters, queues.join()):
+        queues.leave_queue(waiter)
+    assert not queues.hand_over(HandOver(handed, None)), "it has left"
     loop.close()
 
 
-def test_handover_is_the_queues_until_an_attempt_is_answered(line: Line) -> None:
-    """[H3] [H8] [H15] It wakes the head, however patient that was; the last token is the one in the store; the next head has
-    it if this one leaves, in doubt if his attempt wasn't answered, and the janitor if there is none."""
-    first, second, third = line.asleep(line.asked(), 60, QueuePosition(7)), line.sit(), line.sit()
-    given = line.pass_on()
+def test_handed_over_lock_stays_with_the_queue_until_an_attempt_is_answered(queues: StandaloneQueues) -> None:
+    """[H3] [H8] [H15] A hand-over wakes the head; the last token is the one in the store. If the head leaves, the next
+    head gets the lock (doubtful after an attempt without reply); without a next head it is cleaned up."""
+    first, second, third = (
+        queues.begin_sleep(queues.join_and_attempt(), 60, QueuePosition(7)),
+        queues.join(),
+        queues.join(),
+    )
+    given = queues.hand_over_lock()
     assert given.hold.state is State.GONE
-    assert line.woken(first)
-    handed = line.pass_on()
-    assert line.ask(first, QueuePosition(7)) == Attempt(address(first), 7, True, handed)
+    assert queues.is_woken(first)
+    handed = queues.hand_over_lock()
+    assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, handed)
     assert not handed.doubtful
-    line.stand(second, None, None)  # from the middle
-    line.stand(first, 60, None)
+    queues.leave_queue(second, None, None)  # from the middle
+    queues.leave_queue(first, 60, None)
     assert (handed.doubtful, given.doubtful) == (True, False)
-    line.pass_on()
-    assert line.timed(third) == (True, 0)
-    assert line.ask(third, NOWHERE).handed is None
-    assert line.left == []
-    last = line.pass_on()
-    line.stand(third, 0.0, NOWHERE)
-    assert line.left == [(PLACE, "", last)]
+    queues.hand_over_lock()
+    assert queues.timed_wait(third) == (True, 0)
+    assert queues.attempt_now(third, NOT_QUEUED).handed is None
+    assert queues.leftovers == []
+    last = queues.hand_over_lock()
+    queues.leave_queue(third, 0.0, NOT_QUEUED)
+    assert queues.leftovers == [(LOCK_ID, "", last)]
     assert not last.doubtful
 
 
-def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(line: Line) -> None:
-    """[H3] It gets what the store would give: a fence of its own, and the lease it asks for; the store was asked lately,
-    without news since; and the previous holder is through with the lock."""
+def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(queues: StandaloneQueues) -> None:
+    """[H3] The result equals that of the store: a fence of its own and the requested lease. The store must have
+    confirmed the lock recently, without a message since, and the previous holder must have released it."""
     for what in ("", "no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"):
-        waiter = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
-        handed = line.pass_on(reserved_fences=0 if what == "no fence" else 3)
+        waiter = queues.join(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
+        handed = queues.hand_over_lock(reserved_fences=0 if what == "no fence" else 3)
         hold = handed.hold
         match what:
             case "an extension":
@@ -248,120 +266,122 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
             case "the deadline":
                 hold.deadline = clock.now()
             case "news":
-                line.free()
+                queues.notify_release()
             case "state":
                 hold.state = State.RELEASING
-        attempt = line.ask(waiter)
+        attempt = queues.attempt_now(waiter)
         assert (attempt.adopted if what == "" else attempt.handed) is handed, what
-        line.stand(waiter)
+        queues.leave_queue(waiter)
 
 
-def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> None:
-    """[H3] Whether he entered nobody knows: the next one asks the store. Confirmed, it is his to clear away."""
+def test_waiter_that_fails_after_taking_over_gives_the_lock_back(queues: StandaloneQueues) -> None:
+    """[H3] It may have entered, so the next waiter asks the store. If the take-over was confirmed, the caller cleans
+    up."""
     for confirmed in (True, False):
-        first, second = line.sit(), line.sit()
-        handed = line.pass_on(reserved_fences=3)
-        assert line.ask(first).adopted is handed
+        first, second = queues.join(), queues.join()
+        handed = queues.hand_over_lock(reserved_fences=3)
+        assert queues.attempt_now(first).adopted is handed
         if confirmed:
-            line.stand(first, 0.0)
+            queues.leave_queue(first, 0.0)
         for _ in range(2):
-            line.stand(first, 0.0, None)
+            queues.leave_queue(first, 0.0, None)
             assert first.gave_back is not confirmed
-            assert line.ask(second).handed is (None if confirmed else handed)
+            assert queues.attempt_now(second).handed is (None if confirmed else handed)
         assert not handed.doubtful
-        line.stand(second)
+        queues.leave_queue(second)
 
 
-# The place in the store's line
+# The registration in the store's wait queue
 
 
-def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> None:
-    """[H4] [H7] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line; nothing is
-    named while nobody listens, and a queue whose process had its share gives its arrival up."""
-    first, second = line.asked(), line.sit()
-    assert line.ask(first, QueuePosition(7)) == Attempt(address(first), 7, True, None)
-    line.stand(first, 0.0, QueuePosition(7, others=True))
-    line.outside.me = ""
-    assert line.ask(second) == Attempt("", 7, False, None)
-    assert line.requeue(Requeue(PLACE, None), line.outside) == address(second)
-    line.outside.me = "me"
-    assert line.ask(second, NOWHERE) == Attempt(address(second), 7, False, None)
-    assert line.requeue(Requeue(PLACE, None), line.outside) == address(second)
-    assert line.ask(second).enqueued_at == 0
-    for lock_id, loop in ((OTHER, None), (PLACE, asyncio)):
-        assert line.requeue(Requeue(lock_id, loop), line.outside) == ""
-    line.stand(second)
-    other = line.asked()
-    assert other.queue.number != second.queue.number, "what an earlier queue left in the line is taken away later"
+def test_registration_belongs_to_the_queue_and_not_to_its_head(queues: StandaloneQueues) -> None:
+    """[H4] [H7] [H9] Each head uses the arrival time of the first until the store removes the queue. No address is sent
+    without a subscription, and a queue that used up its share of hand-overs gets a new arrival time."""
+    first, second = queues.join_and_attempt(), queues.join()
+    assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, None)
+    queues.leave_queue(first, 0.0, QueuePosition(7, others=True))
+    queues.engine.process_name = ""
+    assert queues.attempt_now(second) == Attempt("", 7, False, None)
+    assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) == address_of(second)
+    queues.engine.process_name = "me"
+    assert queues.attempt_now(second, NOT_QUEUED) == Attempt(address_of(second), 7, False, None)
+    assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) == address_of(second)
+    assert queues.attempt_now(second).enqueued_at == 0
+    for lock_id, loop in ((OTHER_LOCK_ID, None), (LOCK_ID, asyncio)):
+        assert queues.requeue(Requeue(lock_id, loop), queues.engine) == ""
+    queues.leave_queue(second)
+    other = queues.join_and_attempt()
+    assert other.queue.number != second.queue.number, "the cleanup of the earlier queue's registration comes later"
 
 
-def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) -> None:
-    """[H8] [H9] [L29] A place in line, perhaps; a wake-up that no answered attempt has used. Twice is once."""
+def test_last_waiter_that_leaves_reports_registration_and_unused_wake_up(queues: StandaloneQueues) -> None:
+    """[H8] [H9] [L29] For cleanup: a possible registration, and a wake-up that no answered attempt has used. Leaving
+    twice reports once."""
     for asked, woken, again, position, left in (
         (False, False, False, None, []),
-        (True, False, False, NOWHERE, []),
+        (True, False, False, NOT_QUEUED, []),
         (True, False, False, None, ["its own"]),
         (True, False, False, QueuePosition(7), ["its own"]),
         (True, True, False, None, [""]),
-        (True, True, False, NOWHERE, [""]),
-        (True, True, True, NOWHERE, []),
+        (True, True, False, NOT_QUEUED, [""]),
+        (True, True, True, NOT_QUEUED, []),
         (True, True, True, None, ["its own"]),
     ):
-        waiter, other = line.asked() if asked else line.sit(), line.sit()
+        waiter, other = queues.join_and_attempt() if asked else queues.join(), queues.join()
         if woken:
-            assert line.wake(PLACE, waiter.queue.number)
+            assert queues.wake(LOCK_ID, waiter.queue.number)
         if again:
-            line.ask(waiter, QueuePosition(7))
-        line.stand(other, None, None)
-        assert line.left == []
-        line.stand(waiter, None, position)
-        line.stand(waiter, None, None)
-        assert line.left == [(PLACE, where and address(waiter), None) for where in left]
-        assert not line.wake(PLACE, waiter.queue.number), "whoever brings it passes it on"
-        line.left.clear()
+            queues.attempt_now(waiter, QueuePosition(7))
+        queues.leave_queue(other, None, None)
+        assert queues.leftovers == []
+        queues.leave_queue(waiter, None, position)
+        queues.leave_queue(waiter, None, None)
+        assert queues.leftovers == [(LOCK_ID, where and address_of(waiter), None) for where in left]
+        assert not queues.wake(LOCK_ID, waiter.queue.number), "the sender passes it on"
+        queues.leftovers.clear()
 
 
-def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
-    """[H8] [L29] It asks at once, although it was told to be patient."""
-    first, second = line.asked(), line.sit()
-    line.wake(PLACE, first.queue.number)
-    line.stand(first, 60, QueuePosition(7))
-    assert line.timed(second) == (True, 0)
-    assert line.left == []
+def test_wake_up_of_a_head_that_leaves_goes_to_the_next(queues: StandaloneQueues) -> None:
+    """[H8] [L29] The next head attempts at once, without the pause."""
+    first, second = queues.join_and_attempt(), queues.join()
+    queues.wake(LOCK_ID, first.queue.number)
+    queues.leave_queue(first, 60, QueuePosition(7))
+    assert queues.timed_wait(second) == (True, 0)
+    assert queues.leftovers == []
 
 
-def test_registration_of_a_queue_without_waiters_goes_to_the_janitor(line: Line) -> None:
-    """[H4] [H9] Its last one left before the release that lined it up was carried out."""
-    waiter = line.sit()
-    where = line.requeue(Requeue(PLACE, None), line.outside)
-    line.free(woke=True, address=where)
-    assert line.left == [], "somebody waits there"
-    line.stand(waiter)
-    line.sit()  # in a queue with another number
-    line.free(woke=True, address=where)
-    line.free(woke=True)
-    assert line.left == [(PLACE, where, None)] * 2
+def test_registration_of_a_queue_without_waiters_is_cleaned_up(queues: StandaloneQueues) -> None:
+    """[H4] [H9] Its last waiter left before the release that requeued it was executed."""
+    waiter = queues.join()
+    where = queues.requeue(Requeue(LOCK_ID, None), queues.engine)
+    queues.notify_release(woke=True, address=where)
+    assert queues.leftovers == [], "the queue has a waiter"
+    queues.leave_queue(waiter)
+    queues.join()  # in a queue with another number
+    queues.notify_release(woke=True, address=where)
+    queues.notify_release(woke=True)
+    assert queues.leftovers == [(LOCK_ID, where, None)] * 2
 
 
-def test_closed_loop_leaves_its_queue_to_the_janitor(line: Line) -> None:
-    """[L25] [H3] [H9] [H12] None of its tasks will ever leave: no wake-up reaches them, and the next one who joins or leaves
-    leaves what they had to the janitor, once."""
+def test_queue_of_a_closed_loop_is_cleaned_up(queues: StandaloneQueues) -> None:
+    """[L25] [H3] [H9] [H12] Its tasks will never leave, and no wake-up reaches them: the next waiter that joins or
+    leaves reports what they had for cleanup, once."""
     for asked, handing, leaving in (
         (True, False, False),
         (True, True, False),
         (True, False, True),
         (False, False, True),
     ):
-        mine = line.sit() if leaving else None
-        waiter = line.closed(asked=asked)
-        handed = line.pass_on(waiter.loop) if handing else None
-        assert not line.wake(PLACE, waiter.queue.number)
+        mine = queues.join() if leaving else None
+        waiter = queues.waiter_of_closed_loop(asked=asked)
+        handed = queues.hand_over_lock(waiter.loop) if handing else None
+        assert not queues.wake(LOCK_ID, waiter.queue.number)
         if mine is not None:
-            line.stand(mine, 0.0)
+            queues.leave_queue(mine, 0.0)
         else:
-            mine = line.sit()
-            line.sit(mine.loop)
-        assert line.left == [(PLACE, address(waiter), handed)] * asked
-        assert waiter.loop not in line._queues.get(PLACE, {})
-        line.left.clear()
-        line._queues.clear()
+            mine = queues.join()
+            queues.join(mine.loop)
+        assert queues.leftovers == [(LOCK_ID, address_of(waiter), handed)] * asked
+        assert waiter.loop not in queues._queues.get(LOCK_ID, {})
+        queues.leftovers.clear()
+        queues._queues.clear()

@@ -1,5 +1,5 @@
-"""A signal handler may raise between any two statements of a queue: whoever made a seat gives it up once more, and nothing
-is left. Whole calls, at each line of the package: tests/chaos/test_interrupts.py."""
+"""A signal handler may raise between any two statements of a queue: the waiter leaves once more, and nothing is left.
+tests/chaos/test_interrupts.py interrupts whole calls at each line of the package."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ import pytest
 from django_redis_locks.core.effects import HandOver, LeaveQueue, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.queue_values import QueuePosition, Waiter
-from django_redis_locks.engine import local_queue as queues
-from tests.unit.engine.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
+from django_redis_locks.engine import local_queue
+from tests.unit.engine.queue_fixtures import LOCK_ID, NEVER, StandaloneQueues, address_of, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"
 )
 
 
-class Struck(BaseException):
-    """What the handler raises."""
+class Interrupted(BaseException):
+    """The exception of the signal handler."""
 
 
-class Strike:
-    """Raises before the n-th line of queues.py that is run under it, but not where a mutex is let go, at the second
-    coming of a ``with``: no signal is handled there."""
+class Interruption:
+    """Raises before the n-th executed line of local_queue.py, except where a ``with`` releases a mutex (its second
+    visit): no signal is handled there."""
 
     def __init__(self, number: int) -> None:
         self._left = number
         self._entered: set[tuple[FrameType, int]] = set()
-        self.struck = False
+        self.raised = False
 
     def __enter__(self) -> Self:
         sys.settrace(self._frame)
@@ -43,127 +43,129 @@ class Strike:
 
     def __exit__(self, kind: type[BaseException] | None, *about: object) -> bool:
         sys.settrace(None)
-        return kind is Struck
+        return kind is Interrupted
 
     def _frame(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename == queues.__file__ else None
+        return self._line if frame.f_code.co_filename == local_queue.__file__ else None
 
     def _line(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             here = frame, frame.f_lineno
             again = here in self._entered
             self._entered.add(here)
-            if not (again and linecache.getline(queues.__file__, frame.f_lineno).lstrip().startswith("with ")):
+            if not (again and linecache.getline(local_queue.__file__, frame.f_lineno).lstrip().startswith("with ")):
                 if self._left == 0:
-                    self.struck = True
-                    raise Struck
+                    self.raised = True
+                    raise Interrupted
                 self._left -= 1
         return self._line
 
 
-def strikes() -> Iterator[Strike]:
-    """One for each line, until there is none left to strike at."""
+def interruptions() -> Iterator[Interruption]:
+    """One for each line, until all lines were interrupted."""
     for number in itertools.count():
-        strike = Strike(number)
-        yield strike
-        if not strike.struck:
-            assert number > 8, "it hardly ran"
+        interruption = Interruption(number)
+        yield interruption
+        if not interruption.raised:
+            assert number > 8, "too few lines were executed"
             return
 
 
-def free(line: Line) -> None:
-    """Nobody has the mutex: another thread gets it."""
+def free(queues: StandaloneQueues) -> None:
+    """The mutex is free: another thread gets it."""
     with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(line._mutex.acquire, timeout=20).result()
-        threads.submit(line._mutex.release).result()
+        assert threads.submit(queues._mutex.acquire, timeout=20).result()
+        threads.submit(queues._mutex.release).result()
 
 
-def give_up(line: Line, waiter: Waiter) -> None:
-    """As whoever is interrupted does."""
-    line.leave(LeaveQueue(waiter, 0.0), line.outside)
-    free(line)
+def give_up(queues: StandaloneQueues, waiter: Waiter) -> None:
+    """Leave again, as an interrupted caller does."""
+    queues.leave(LeaveQueue(waiter, 0.0), queues.engine)
+    free(queues)
 
 
-def ended(line: Line) -> None:
-    assert line._queues == {}
+def ended(queues: StandaloneQueues) -> None:
+    assert queues._queues == {}
 
 
-@pytest.mark.parametrize("position", [None, QueuePosition(7), QueuePosition()], ids=["no answer", "in line", "nowhere"])
+@pytest.mark.parametrize(
+    "position", [None, QueuePosition(7), QueuePosition()], ids=["no reply", "queued", "not queued"]
+)
 @pytest.mark.parametrize("asked", [True, False])
 def test_interrupted_leave_of_the_last_waiter_loses_nothing(position: QueuePosition | None, asked: bool) -> None:
-    """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
-    taken. Told in doubt, never forgotten."""
-    for strike in strikes():
-        line = Line()
-        waiter = line.asked()
-        where = address(waiter)
+    """[H3] [H9] Its registration and a handed-over lock that it didn't adopt are reported for cleanup, at least
+    once."""
+    for interruption in interruptions():
+        queues = StandaloneQueues()
+        waiter = queues.join_and_attempt()
+        where = address_of(waiter)
         handed = handed_over_lock()
-        line.hand_over(HandOver(handed, None))
+        queues.hand_over(HandOver(handed, None))
         if asked:
-            line.ask(waiter)
-        with strike:
-            line.leave(LeaveQueue(waiter, None, position), line.outside)
+            queues.attempt_now(waiter)
+        with interruption:
+            queues.leave(LeaveQueue(waiter, None, position), queues.engine)
         if waiter not in waiter.queue.waiters:
-            assert not line.hand_over(HandOver(handed_over_lock(), None)), "nobody sits there any more"
-        give_up(line, waiter)
-        ended(line)
+            assert not queues.hand_over(HandOver(handed_over_lock(), None)), "the queue is empty"
+        give_up(queues, waiter)
+        ended(queues)
         taken = asked and position is not None
         if not taken:
-            assert any(left[2] is handed for left in line.left)
+            assert any(left[2] is handed for left in queues.leftovers)
         if not (taken and position == QueuePosition()):
-            assert any(left[1] == where for left in line.left) or (position == QueuePosition() and not asked)
-        assert {left[0] for left in line.left} <= {PLACE}
+            assert any(left[1] == where for left in queues.leftovers) or (position == QueuePosition() and not asked)
+        assert {left[0] for left in queues.leftovers} <= {LOCK_ID}
 
 
-@pytest.mark.parametrize("position", [None, QueuePosition(7)], ids=["no answer", "in line"])
+@pytest.mark.parametrize("position", [None, QueuePosition(7)], ids=["no reply", "queued"])
 def test_interrupted_leave_of_the_head_gives_the_next_its_turn(position: QueuePosition | None) -> None:
-    """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
-    left to the janitor while he waits."""
-    for strike in strikes():
-        line = Line()
-        waiter, heir = line.asked(), line.sit()
+    """[H3] [H8] The next waiter attempts at once, since a wake-up may have been used; it gets a lock that wasn't
+    adopted, and nothing is reported for cleanup while it waits."""
+    for interruption in interruptions():
+        queues = StandaloneQueues()
+        waiter, second = queues.join_and_attempt(), queues.join()
         handed = handed_over_lock()
-        line.hand_over(HandOver(handed, None))
-        with strike:
-            line.leave(LeaveQueue(waiter, 60, position), line.outside)
-        give_up(line, waiter)
-        assert line.left == []
-        attempt = line.ask(heir)
+        queues.hand_over(HandOver(handed, None))
+        with interruption:
+            queues.leave(LeaveQueue(waiter, 60, position), queues.engine)
+        give_up(queues, waiter)
+        assert queues.leftovers == []
+        attempt = queues.attempt_now(second)
         assert attempt.handed is handed
-        assert not handed.doubtful, "nobody has asked for it"
-        line.stand(heir)
-        ended(line)
+        assert not handed.doubtful, "no request was sent for it"
+        queues.leave_queue(second)
+        ended(queues)
 
 
 def test_interrupted_takeover_has_one_owner() -> None:
-    """[H3] [H21] Either the queue has it, for the next one, or he has, and clears it away: never both, and never nobody."""
-    for strike in strikes():
-        line = Line()
-        first, second = line.sit(), line.sit()
-        handed = line.pass_on(reserved_fences=3)
-        with strike:
-            line.begin_wait(Wait(first, NEVER), line.outside)
-            line.leave(LeaveQueue(first, 0.0, QueuePosition()), line.outside)
-        give_up(line, first)
+    """[H3] [H21] Either the queue keeps it for the next waiter, or the interrupted caller cleans it up: exactly one."""
+    for interruption in interruptions():
+        queues = StandaloneQueues()
+        first, second = queues.join(), queues.join()
+        handed = queues.hand_over_lock(reserved_fences=3)
+        with interruption:
+            queues.begin_wait(Wait(first, NEVER), queues.engine)
+            queues.leave(LeaveQueue(first, 0.0, QueuePosition()), queues.engine)
+        give_up(queues, first)
         taken = first.attempt is not None and first.attempt.adopted is handed
         mine = taken and not first.gave_back
-        attempt = line.ask(second)
+        attempt = queues.attempt_now(second)
         assert (handed in (attempt.handed, attempt.adopted)) is not mine
-        line.stand(second)
-        ended(line)
+        queues.leave_queue(second)
+        ended(queues)
 
 
-def test_interrupted_handover_is_not_reused_unasked() -> None:
-    """[H3] [H21] While his release may go on, and has the janitor free the lock, nobody goes on with it unasked."""
-    for strike in strikes():
-        line = Line()
-        waiter = line.sit()
+def test_interrupted_handover_is_not_adopted_without_a_request() -> None:
+    """[H3] [H21] The interrupted release may continue and free the lock, so the next waiter asks the store first."""
+    for interruption in interruptions():
+        queues = StandaloneQueues()
+        waiter = queues.join()
         handed = handed_over_lock(reserved_fences=3)
         handed.hold.state = State.RELEASING
-        with strike:
-            line.hand_over(HandOver(handed, None))
-        free(line)
-        attempt = line.ask(waiter)
+        with interruption:
+            queues.hand_over(HandOver(handed, None))
+        free(queues)
+        attempt = queues.attempt_now(waiter)
         assert (attempt.adopted is handed) is (handed.hold.state is State.GONE)
-        line.stand(waiter)
-        ended(line)
+        queues.leave_queue(waiter)
+        ended(queues)

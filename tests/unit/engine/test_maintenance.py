@@ -1,4 +1,4 @@
-"""The thread that renews can't be had, or belongs to a process that is another one by now."""
+"""The maintenance thread: it can't be started, the process was forked, or the lease ends while it works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import eventually, in_thread
 
 @pytest.fixture
 def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
-    """A store of its own, with a janitor of its own."""
+    """A store of its own, with a maintenance thread of its own."""
     location = request.node.name
     settings.REDIS_LOCKS = {
         "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": location}
@@ -31,9 +31,11 @@ def refused(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the system's limit of threads: an error of ours that names the lock and says what to do, no grant, and nothing
-    stays locked once there are threads again."""
+def test_acquire_of_a_renewed_lock_without_a_maintenance_thread_raises_LockBackendError(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the system's limit of threads: the error names the lock and the remedy, nothing is granted, and nothing stays
+    locked once threads are available again."""
     lock = memory.lock("a", expire=60, renew=True)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
@@ -51,8 +53,8 @@ def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatc
         grant.ensure_held(confirm=True)
 
 
-def test_alarm_that_raises_leaves_nothing_to_ring(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S6] Its caller tries again: all of them would ring once there is a thread."""
+def test_call_at_that_raises_schedules_nothing(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S6] Its caller tries again; otherwise all attempts would be called once a thread can start."""
     rung: list[int] = []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
@@ -63,8 +65,10 @@ def test_alarm_that_raises_leaves_nothing_to_ring(memory: Locks, monkeypatch: py
     assert rung == [2]
 
 
-def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[X2] What the attempt may have left is for the janitor; that there is none isn't what went wrong."""
+def test_acquire_from_a_failing_store_without_threads_raises_the_error_of_the_store(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[X2] Scheduling the cleanup fails as well, but the first error is raised."""
 
     def silent(command: Any) -> Any:
         raise LockBackendError("no answer", outcome_unknown=True, transient=True)
@@ -76,9 +80,9 @@ def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("parents", [False, True], ids=["quiet parent", "parent with a janitor"])
-def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, parents: bool) -> None:
-    """[H18] A C extension forks without the hooks of Python: what is entered here is entered after that was found out."""
+@pytest.mark.parametrize("parents", [False, True], ids=["quiet parent", "parent with a maintenance thread"])
+def test_first_hold_after_a_fork_without_hooks_is_renewed(memory: Locks, parents: bool) -> None:
+    """[H18] A C extension forks without Python's hooks: the fork is detected before the hold is scheduled."""
     if parents:
         with memory.lock("parent's", renew=True):
             pass
@@ -88,72 +92,75 @@ def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, 
         grant.ensure_held(confirm=True)
 
 
-def test_the_first_sweep_after_a_fork_unseen_by_python_is_done(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] [H2] What a request left that nobody answered."""
+def test_first_cleanup_after_a_fork_without_hooks_is_done(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] [H2] The cleanup after a request without reply."""
     backend, call = memory.engine.backend, memory.engine.backend.call
 
-    def unheard(command: Any) -> Any:
+    def lose_reply(command: Any) -> Any:
         call(command)
         raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
     memory.engine._maintenance._pid = -1
     lock = memory.lock("a", expire=60, wait=0)
     with monkeypatch.context() as patch:
-        patch.setattr(backend, "call", unheard)
+        patch.setattr(backend, "call", lose_reply)
         with pytest.raises(LockBackendError):
             lock.acquire()
     eventually(lambda: not lock.locked())
 
 
-def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] The second one doesn't throw away what the first one has entered since."""
-    maintenance, begin_anew, getpid = (
+def test_fork_detected_by_two_threads_at_once_resets_the_schedule_once(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H18] The second thread doesn't discard what the first one has scheduled since."""
+    maintenance, reset, getpid = (
         memory.engine._maintenance,
         memory.engine._maintenance.after_fork_in_child,
         os.getpid,
     )
-    found, confirmations, continue_wait = threading.Event(), threading.Event(), threading.Event()
-    times = 0
+    resetting, second_checks, proceed = threading.Event(), threading.Event(), threading.Event()
+    resets = 0
 
-    def slowly() -> None:
-        nonlocal times
-        times += 1
-        found.set()
-        assert continue_wait.wait(20)
-        begin_anew()
+    def slow_reset() -> None:
+        nonlocal resets
+        resets += 1
+        resetting.set()
+        assert proceed.wait(20)
+        reset()
 
-    def looking() -> int:
+    def observed_getpid() -> int:
         if threading.current_thread() is threads[1]:
-            confirmations.set()
+            second_checks.set()
         return getpid()
 
-    monkeypatch.setattr(maintenance, "after_fork_in_child", slowly)
-    monkeypatch.setattr(os, "getpid", looking)
+    monkeypatch.setattr(maintenance, "after_fork_in_child", slow_reset)
+    monkeypatch.setattr(os, "getpid", observed_getpid)
     maintenance._pid = -1
-    rung = threading.Semaphore(0)
-    threads = [threading.Thread(target=maintenance.call_at, args=(clock.now(), rung.release)) for _ in range(2)]
+    called = threading.Semaphore(0)
+    threads = [threading.Thread(target=maintenance.call_at, args=(clock.now(), called.release)) for _ in range(2)]
     threads[0].start()
-    assert found.wait(20)
+    assert resetting.wait(20)
     threads[1].start()
-    assert confirmations.wait(20)
-    continue_wait.set()
-    assert rung.acquire(timeout=20)
-    assert rung.acquire(timeout=20)
-    assert times == 1
+    assert second_checks.wait(20)
+    proceed.set()
+    assert called.acquire(timeout=20)
+    assert called.acquire(timeout=20)
+    assert resets == 1
 
 
-def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
+def test_loss_found_just_before_an_extension_is_reported_after_the_new_end(
     memory: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[L2] [L3] The lease is over when the janitor looks, and prolonged before it says so: that is put off to the new end."""
-    told: list[float] = []
-    grant = memory.lock("a", expire=0.5, on_lost=lambda grant: told.append(clock.now())).acquire()
+    """[L2] [L3] The maintenance thread finds an expired lease, which is extended before the report: that is
+    postponed."""
+    reported: list[float] = []
+    grant = memory.lock("a", expire=0.5, on_lost=lambda grant: reported.append(clock.now())).acquire()
     lose, end = Hold.mark_lost, 0.0
 
     def late(hold: Hold, why: str, *more: Any, **at: Any) -> bool:
         nonlocal end
         if not end:
-            hold.extend_deadline(clock.now(), 1000)  # as the answer to an extension does
+            hold.extend_deadline(clock.now(), 1000)  # as the reply to an extension does
             end = hold.deadline
             assert not lose(hold, why, *more, **at)
             assert not grant.lost
@@ -161,23 +168,23 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
         return lose(hold, why, *more, **at)
 
     monkeypatch.setattr(Hold, "mark_lost", late)
-    eventually(lambda: told)
-    assert told[0] >= end
+    eventually(lambda: reported)
+    assert reported[0] >= end
     assert grant.lost
 
 
 def test_wait_of_centuries_delays_no_other_job(memory: Locks, tune: Tune) -> None:
-    """[F2] The thread sleeps until the next thing to do, but no operating system sleeps for so long at once. What nobody
-    waits for any more is among what is to do."""
+    """[F2] The thread sleeps until its next job, but an operating system limits the length of one sleep. Timers of
+    waiters that have left stay among its jobs."""
     tune(max_poll_interval=0.05)
     lock = memory.lock("a", expire=60)
     held = in_thread(lock.acquire)
     maintenance = memory.engine._maintenance
 
     async def main() -> None:
-        patient = [asyncio.create_task(lock.aacquire(timeout=1e100)) for _ in range(2)]
+        waiting = [asyncio.create_task(lock.aacquire(timeout=1e100)) for _ in range(2)]
         assert await lock.aacquire(timeout=0.1) is None
-        for task in patient:
+        for task in waiting:
             task.cancel()
         await asyncio.to_thread(eventually, lambda: maintenance._sleeps_until > 1e90)
         assert await asyncio.wait_for(lock.aacquire(timeout=0.1), 20) is None

@@ -1,4 +1,4 @@
-"""The thread that calls receivers of signals, log handlers and on_lost for the maintenance thread."""
+"""The notices thread calls receivers of signals, log handlers and on_lost for the maintenance thread."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
         queue.post(lambda: made.append("event"))
         queue.post_first(lambda: made.append("on_lost"))
     goes_on.set()
-    eventually(lambda: not queue.busy(lambda thread: False))  # and has logged what was dropped
+    eventually(lambda: not queue.busy(lambda thread: False))  # and the dropped calls are logged
     assert made == ["on_lost"] * 5 + ["event"] * 2
 
 
-def test_at_once_part_of_on_lost_waits_for_no_other_call() -> None:
+def test_at_once_method_of_on_lost_is_called_before_other_calls() -> None:
     """[E2] The abort of a Celery run."""
     made: list[str] = []
 

@@ -17,7 +17,7 @@ DOWN = LockBackendError("down")
 
 
 class Store(Backend):
-    """Renews what its token is not "taken" of, and refuses what names the index "down"."""
+    """Renews every lock whose token isn't "taken", and fails commands with the index "down"."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[tuple[str, ...], tuple[str | int, ...]]] = []
@@ -45,7 +45,7 @@ def store() -> Store:
 
 
 def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> None:
-    """[H16] Others apart, and without an index those of one bucket; the answers come in the order of the questions."""
+    """[H16] Without an index those of one hash tag are one command; replies come in the order of the renewals."""
     taken, other = {"token": "taken"}, {"token": "other"}
     prolongs = [
         prolong("a", "i"),
@@ -66,20 +66,20 @@ def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> No
 
 
 def test_renewal_of_a_record_is_a_command_of_its_own(store: Store) -> None:
-    """A record is renewed by its version."""
+    """A record is renewed by its version, not by a token."""
     touch = Command("record/touch", ("r",), (7, 30_000, 0), lambda reply: reply[0] == 1)
     assert renew([touch, prolong("a"), touch], store, 2) == [True, True, True]
     assert [len(args) for _, args in store.sent] == [3, 3, 2]
 
 
 def test_error_of_a_batch_is_raised_for_each_lock(store: Store) -> None:
-    """[L9] And of nobody else."""
+    """[L9] Locks of other batches are renewed."""
     prolongs = [prolong("a", "down"), prolong("b"), prolong("c", "down")]
     assert renew(prolongs, store, 2) == [DOWN, True, DOWN]
 
 
 def test_batch_is_bounded(store: Store) -> None:
-    """While it runs nobody else is served."""
+    """The server executes nothing else during one command."""
     prolongs = [
         prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MAX_LOCKS + 50)
     ]

@@ -36,22 +36,22 @@ def due(schedule: RenewalSchedule, now: float) -> list[Hold | None]:
 
 
 def test_holds_are_due_in_the_order_of_their_leases(schedule: RenewalSchedule) -> None:
-    """[L10] The oldest first, of every length of lease, and none before its time."""
-    next_due, second, short = a_hold(), a_hold(), a_hold()
-    schedule.add(next_due, PROLONG, 30_000, 100.0, 10.0)
+    """[L10] The oldest first, across all lengths of leases, and none before its time."""
+    first, second, short = a_hold(), a_hold(), a_hold()
+    schedule.add(first, PROLONG, 30_000, 100.0, 10.0)
     schedule.add(second, PROLONG, 30_000, 101.0, 10.0)
     schedule.add(short, PROLONG, 30_000, 101.0, 1.0)
     assert due(schedule, 101.9) == []
     assert due(schedule, 102.0) == [short]
     assert schedule.next_due() == 110.0
-    assert due(schedule, 110.5) == [next_due]
+    assert due(schedule, 110.5) == [first]
     assert due(schedule, 200.0) == [second]
     assert due(schedule, 300.0) == []
 
 
 def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSchedule) -> None:
-    """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round. One whose answer took
-    long is due first all the same. [H6] The janitor's is not the reference that keeps a hold."""
+    """[L10] Python may give the address of a dead hold to a new one: its entry moves to the end. A hold whose reply
+    took long is still due first. [H6] The schedule doesn't keep a hold alive."""
     reborn, slow = a_hold(), a_hold()
     schedule.add(reborn, PROLONG, 30_000, 100.0, 10.0)
     schedule.add(a_hold(), PROLONG, 30_000, 105.0, 10.0)
@@ -61,7 +61,7 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSche
 
 
 def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalSchedule) -> None:
-    """[E3] [E13] The maintenance thread, which found it unrenewed a moment ago, doesn't end its renewal."""
+    """[E3] [E13] The maintenance thread, which found the hold without renewal before, doesn't replace the entry."""
     hold = a_hold()
     schedule.add(hold, PROLONG, 30_000, 100.0, 10.0)
     schedule.add(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
@@ -71,7 +71,8 @@ def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalS
 
 
 def test_released_hold_is_never_due(schedule: RenewalSchedule) -> None:
-    """[L8] From before its release is sent; twice is once. Nor if it is sorted in, since another one was due before it."""
+    """[L8] From before its release is sent, whether or not its entry was sorted already. Removing twice has no
+    effect."""
     early, late, new = a_hold(), a_hold(), a_hold()
     schedule.add(early, PROLONG, 30_000, 100.0, 10.0)
     schedule.add(late, PROLONG, 30_000, 101.0, 10.0)
@@ -82,12 +83,12 @@ def test_released_hold_is_never_due(schedule: RenewalSchedule) -> None:
     assert due(schedule, 200.0) == []
 
 
-# A release or an acquire within the same thread: a signal handler's, or of a generator that the collector ends. The mutex
-# lets it in at any moment.
+# A release or an acquire in the same thread, by a signal handler or a generator that the garbage collector closes: the
+# mutex is reentrant, so it may come between any two steps
 
 
-class Leases(dict[int, Any]):
-    """A dict of the rounds' own in which something happens, once, just before or after one of its steps."""
+class InterruptedDict(dict[int, Any]):
+    """A dict of the schedule that calls a function once, just before or after one of its operations."""
 
     def __init__(self, step: str, after: bool, happens: Callable[[], object]) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class Leases(dict[int, Any]):
             self.happen("popitem", True)
 
 
-MOMENTS = [
+INTERRUPTIONS = [
     (which, step, after)
     for which, steps in (("_new", ("set", "pop", "popitem")), ("_known", ("set", "get", "pop")))
     for step in steps
@@ -139,16 +140,16 @@ def four_holds() -> list[Hold]:
 
 
 def enter_all(schedule: RenewalSchedule, holds: list[Hold]) -> None:
-    """Three holds in a slot, and one in a later one."""
+    """Three holds in one time slot, and one in a later one."""
     for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
         schedule.add(hold, PROLONG, 30_000, 100.0, period)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3, None])
 def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(victim: int | None) -> None:
-    """[H13] [L10] Each once, the new one too. A hold that is released while it is taken out may be among them: it isn't held any
-    more."""
-    for which, step, after in MOMENTS:
+    """[H13] [L10] Each is due once, the new one too. A hold that is released while it is taken out may be among
+    them."""
+    for which, step, after in INTERRUPTIONS:
         schedule, holds, other = RenewalSchedule(), four_holds(), a_hold()
         gone = [] if victim is None else [holds[victim]]
         happened: list[Hold] = []
@@ -161,7 +162,7 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
                 schedule.remove(hold)
             happened.append(other)
 
-        setattr(schedule, which, Leases(step, after, happen))
+        setattr(schedule, which, InterruptedDict(step, after, happen))
         enter_all(schedule, holds)
         schedule.remove(a_hold())
         had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(schedule, now)]
@@ -172,35 +173,35 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
 
 
 def test_error_of_a_signal_handler_is_raised(schedule: RenewalSchedule) -> None:
-    """[L16] Whatever it is: a worker's time limit may be a RuntimeError."""
+    """[L16] An error of any type: a worker's time limit may be a RuntimeError."""
 
     def handler() -> None:
         raise RuntimeError("the time limit")
 
-    schedule._new = Leases("set", False, handler)
+    schedule._new = InterruptedDict("set", False, handler)
     with pytest.raises(RuntimeError, match="the time limit"):
         schedule.add(a_hold(), PROLONG, 30_000, 101.0, 10.0)
 
 
-# Slots
+# Time slots
 
 
 def test_leases_that_end_together_are_due_together(schedule: RenewalSchedule) -> None:
-    """[L10] Within a sixtieth of their length; from then on they are due at once, in batches: a thousand leases aren't one
-    write that holds up the server."""
+    """[L10] Those that end within a sixtieth of their length are due at once, in batches: a single command for a
+    thousand leases would block the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for number, hold in enumerate(holds):
         schedule.add(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
     assert schedule.next_due() == 110.0
     assert due(schedule, 109.9) == []
-    next_due, second = due(schedule, 110.0), due(schedule, 110.0)
-    assert (len(next_due), len(second)) == (BATCH, 1)
-    assert {*next_due, *second} == {*holds}
+    first, second = due(schedule, 110.0), due(schedule, 110.0)
+    assert (len(first), len(second)) == (BATCH, 1)
+    assert {*first, *second} == {*holds}
     assert schedule.next_due() == inf
 
 
 def test_retry_is_not_due_early(schedule: RenewalSchedule) -> None:
-    """[L9] Else it would be made again and again until its time has come."""
+    """[L9] Otherwise it would be repeated until its time has come."""
     hold = a_hold()
     schedule.add(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
     schedule.add(a_hold(), PROLONG, 30_000, 100.0, 10.0)
@@ -211,8 +212,8 @@ def test_retry_is_not_due_early(schedule: RenewalSchedule) -> None:
 
 
 def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
-    """[H23] A hold that is released before the next renewal is never sorted in, and however many there were, the janitor
-    looks for them once."""
+    """[H23] A hold that is released before its renewal is never sorted in, and the schedule is due once for any number
+    of such holds."""
     for number in range(1000):
         hold = a_hold()
         schedule.add(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
@@ -223,7 +224,7 @@ def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
     assert [schedule._new, schedule._known, schedule._slots, schedule._order] == [{}, {}, {}, []]
 
 
-def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(schedule: RenewalSchedule) -> None:
+def test_new_hold_that_is_due_first_moves_the_next_due_time(schedule: RenewalSchedule) -> None:
     known, sooner = a_hold(), a_hold()
     schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
     schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
