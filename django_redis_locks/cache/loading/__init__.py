@@ -1,1 +1,1 @@
-"""How a value is loaded once, stored and refreshed."""
+"""The load algorithms: one caller loads a value and stores it; others wait for it, or get the stale value."""

@@ -45,7 +45,7 @@ class _Pool:
                 self.executor = ThreadPoolExecutor(THREADS, "django-redis-locks loads")
             try:
                 self.executor.submit(self._run, job)
-            except RuntimeError:  # the process ends
+            except RuntimeError:  # the interpreter is shutting down
                 return False
             self.waiting += 1
             return True
@@ -60,13 +60,13 @@ _pool = _Pool()
 forks.in_child(_pool.reset)
 
 _tasks: set[asyncio.Task[Any]] = set()
-"""References to running tasks, since a loop keeps none."""
+"""Strong references to running tasks: an event loop keeps weak ones only."""
 
 
 def in_thread(job: Callable[[], object]) -> bool:
     """Run a job in a thread of the pool, with the caller's context variables, language and time zone.
 
-    If too many jobs are waiting, the caller runs it.
+    If too many jobs are waiting, the job runs in the caller's thread.
 
     Returns:
         False, without running the job, if the pool is full and the caller runs an event loop.
@@ -77,7 +77,7 @@ def in_thread(job: Callable[[], object]) -> bool:
     def work() -> None:
         try:
             _close_connections()
-        except Exception:  # noqa: BLE001 - the job itself raises in the callers that wait
+        except Exception:  # noqa: BLE001 - if the database is down, the job raises for the callers that wait
             metrics.log.exception("Connections of a database couldn't be closed")
         try:
             context.run(_with_locale, job, locale)
@@ -102,7 +102,7 @@ def _caller_locale() -> tuple[str | None, Any]:
 
 
 def _with_locale(job: Callable[[], object], locale: tuple[str | None, Any]) -> None:
-    """Run a job with a language and time zone; if they can't be activated, without: callers wait for the job."""
+    """Run a job with a language and time zone, or without them if they can't be activated: callers wait for it."""
     language, zone = locale
     with ExitStack() as stack:
         try:
@@ -110,7 +110,7 @@ def _with_locale(job: Callable[[], object], locale: tuple[str | None, Any]) -> N
                 stack.enter_context(translation.override(language))
                 stack.enter_context(timezone.override(zone))
         except Exception:  # noqa: BLE001 - whatever translations or unloaded apps raise
-            metrics.log.exception("A load in the background hasn't its caller's language or time zone")
+            metrics.log.exception("A load in the background runs without its caller's language or time zone")
         job()
 
 

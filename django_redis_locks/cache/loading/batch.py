@@ -1,7 +1,7 @@
-"""Batch loads: one read for all keys, and one call of the loader for those that no other caller is loading.
+"""Loads many keys: one read for all of them, and one loader call for those that no other caller is loading.
 
-No claim waits while others are held, so callers with different orders of keys can't deadlock. Values that another
-caller is loading are read again after this caller's own load.
+A batch never waits for a claim while it holds others, so two batches with overlapping keys can't deadlock. Values that
+another caller is loading are read again after this caller's own load.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def get_values(
         return {}
     results: dict[str, LoadResult[Any]] = {}
     wanted: list[_BatchEntry] = []
-    for request, now in (yield from _read_all(coordinator, list(requests.values()))):
-        if now.value is not MISSING:
-            metrics.count(coordinator.alias, metrics.HITS if now.fresh else metrics.STALE)
-            results[request.user_key] = LoadResult(now.value, "hit" if now.fresh else "stale", now.fresh_for)
-        if _needs_load(request, now):
-            wanted.append(_BatchEntry(request, now))
+    for request, cached in (yield from _read_all(coordinator, list(requests.values()))):
+        if cached.value is not MISSING:
+            metrics.count(coordinator.alias, metrics.HITS if cached.fresh else metrics.STALE)
+            results[request.user_key] = LoadResult(cached.value, "hit" if cached.fresh else "stale", cached.fresh_for)
+        if _needs_load(request, cached):
+            wanted.append(_BatchEntry(request, cached))
     batch = yield from _join_all(wanted)
     if options.refresh != "inline":
         in_background = [entry for entry in batch if entry.request.user_key in results]
@@ -93,13 +93,13 @@ def _collect(batch: list[_BatchEntry], results: dict[str, LoadResult[Any]]) -> N
             results[entry.request.user_key] = entry.result
 
 
-def _needs_load(request: LoadRequest, now: CachedValue) -> bool:
-    if now.value is MISSING:
+def _needs_load(request: LoadRequest, cached: CachedValue) -> bool:
+    if cached.value is MISSING:
         return True
-    if not now.fresh:
+    if not cached.fresh:
         return not request.coordinator.backs_off(request.key)
-    return now.fresh_for is not None and early.due(
-        request.options.early, request.name, now.fresh_for, request.ttl or inf
+    return cached.fresh_for is not None and early.due(
+        request.options.early, request.name, cached.fresh_for, request.ttl or inf
     )
 
 
@@ -121,26 +121,34 @@ def _fetch_effect(requests: list[LoadRequest]) -> FetchMany:
 def _read_all(
     coordinator: CacheCoordinator, requests: list[LoadRequest]
 ) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    pending = {request.user_key: transactions.pending_value(request) for request in requests}
-    asked = [request for request in requests if pending[request.user_key] is None]
+    uncommitted = {request.user_key: transactions.pending_value(request) for request in requests}
+    to_read = [request for request in requests if uncommitted[request.user_key] is None]
     if not coordinator.same_server:
-        cached: dict[str, Any] = (yield _fetch_effect(asked)) if asked else {}
+        cached: dict[str, Any] = (yield _fetch_effect(to_read)) if to_read else {}
         return [
-            (request, pending[request.user_key] or read_envelope(cached.get(request.user_key, MISSING)))
+            (request, uncommitted[request.user_key] or read_envelope(cached.get(request.user_key, MISSING)))
             for request in requests
         ]
-    answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
-    if asked and not coordinator.down:
+    replies: list[tuple[int, Any]] = [(-2, None)] * len(to_read)
+    if to_read and not coordinator.down:
+        command = read_command(tuple(request.key for request in to_read))
         try:
-            answers, _, _ = yield from retry_command(read_command(tuple(request.key for request in asked)), clock.now())
+            replies, _, _ = yield from retry_command(command, clock.now())
         except LockBackendError as failure:
             coordinator.failed(failure)
-    seen = {request.user_key: request.decode(*answer) for request, answer in zip(asked, answers, strict=True)}
-    return [(request, pending[request.user_key] or seen[request.user_key]) for request in requests]
+    decoded = {request.user_key: request.decode(*reply) for request, reply in zip(to_read, replies, strict=True)}
+    return [(request, uncommitted[request.user_key] or decoded[request.user_key]) for request in requests]
 
 
 class _BatchEntry:
-    """One key of a batch that this caller loads, unless another caller does."""
+    """One key of a batch that this caller loads, unless another caller does.
+
+    Attributes:
+        before: the value that the cache had before this load, if any.
+        inflight: the load, once this caller leads it.
+        claim: the reply to its claim.
+        claims: whether a claim is made at all.
+    """
 
     def __init__(self, request: LoadRequest, before: CachedValue) -> None:
         self.request = request
@@ -243,39 +251,39 @@ def _resolve_claims(
 
 
 def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
-    """Read again under the claims: return the entries that still have to be loaded, and finish those that were stored
-    since."""
+    """Read the values again under the claims. Return the entries that still have to be loaded, and finish those whose
+    value was stored since the first read."""
     if not owned:
         return owned
     as_of = clock.now()
     cached: dict[str, Any] = yield _fetch_effect([entry.request for entry in owned])
     unchanged = []
     for entry in owned:
-        now = read_envelope(cached.get(entry.request.user_key, MISSING))
-        if not now.newer_than(entry.before):
-            entry.before = now
+        current = read_envelope(cached.get(entry.request.user_key, MISSING))
+        if not current.newer_than(entry.before):
+            entry.before = current
             unchanged.append(entry)
             continue
         if entry.claim is not None:
             yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
-        entry.finish(outcome_of_read(entry.request, now, as_of))
+        entry.finish(outcome_of_read(entry.request, current, as_of))
     return unchanged
 
 
 def _failed(
     coordinator: CacheCoordinator, owned: list[_BatchEntry], completions: list[LoadCompletion], error: Exception
 ) -> Program[None]:
-    """The loader raised: finish entries that have a stale value with that, and the others with the error."""
+    """Finish all entries after the loader raised: with the stale value if there is one, otherwise with the error."""
     metrics.count(coordinator.alias, metrics.FAILURES)
     options = owned[0].request.options
-    serves = [entry.before.value is not MISSING and options.stale_if_error for entry in owned]
-    pauses = [options.pause_after_error(stale_served=served) for served in serves]
-    in_force_flags = yield from run_pipelined(
+    serve_stale = [entry.before.value is not MISSING and options.stale_if_error for entry in owned]
+    pauses = [options.pause_after_error(stale_served=serves) for serves in serve_stale]
+    shared_flags = yield from run_pipelined(
         [completion.failed(error, seconds) for completion, seconds in zip(completions, pauses, strict=True)]
     )
-    for entry, served, pause, in_force in zip(owned, serves, pauses, in_force_flags, strict=True):
-        leader_only = in_force is not True
-        if not served:
+    for entry, serves, pause, shared in zip(owned, serve_stale, pauses, shared_flags, strict=True):
+        leader_only = shared is not True
+        if not serves:
             entry.finish(LoadOutcome(error=error, leader_only=leader_only))
             continue
         if not leader_only:

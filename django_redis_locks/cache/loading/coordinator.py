@@ -1,9 +1,8 @@
-"""Coordination of the loads of one cache: where their leases are, how keys are made and values serialized, and what
-this process knows of its loads.
+"""``CacheCoordinator``: the server of leases, the keys, the serializer and the running loads of one cache.
 
 *Same server*: the values of a Redis cache and their leases are on one server, so one script reads both. *Separate
-server*: the leases of any other cache are on the server of an alias of ``REDIS_LOCKS``; those of a local-memory cache
-are in this process, too.
+server*: the leases of any other cache are on the server of an alias of ``REDIS_LOCKS``. A local-memory cache keeps both
+in this process.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class CacheCoordinator:
         single_flight: the running loads of this process.
         reads: the running reads of values in this process.
         retries: invalidations that failed, to be repeated.
-        retry_limits: for how long to retry a store of leases that can't be reached. One that refuses isn't retried:
-            values are loaded without it, and a full one may refuse for hours.
+        retry_limits: for how long to retry if the store of the leases can't be reached. If it refuses, values are
+            loaded without leases at once: a full store may refuse for hours.
         values: serializes values.
     """
 
@@ -82,8 +81,8 @@ class CacheCoordinator:
         self.reads = SingleFlight()
         self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.same_server)
         self.backoff_until: dict[str, float] = {}
-        """Until when a key is not refreshed: its stale value is being loaded by another process, or its loader
-        failed."""
+        """By key: the time until which its stale value isn't loaded again, because another process is loading it, or
+        its loader failed."""
         self.retry_limits = RetryLimits(backend_wait, 0.0)
         self._spelling = spelling
         self._cache = caches.create_connection(alias)
@@ -91,18 +90,18 @@ class CacheCoordinator:
         self.is_django_format = self.same_server and isinstance(self._cache, RedisCache)
         """Whether values are stored in the format of Django's own Redis cache."""
         self.default_ttl: float | None = self._cache.default_timeout
-        self._down_until = self._silent_until = 0.0
+        self._down_until = self._no_log_until = 0.0
 
     def key(self, key: str, version: int | None) -> str:
-        """Return the key under which the cache stores a value; warns as the cache does.
+        """Return the key under which the cache stores a value, validated by the cache, which may issue a warning.
 
         Raises:
-            InvalidCacheKey: the cache doesn't take it.
+            InvalidCacheKey: the cache refuses the key.
         """
         return str(self._cache.make_and_validate_key(key, version=version))
 
     def unchecked_key(self, key: str, version: int | None) -> str:
-        """Return the same key without a check, for a cache that checks keys itself."""
+        """Return the same key without validation, for calls in which the cache itself validates it."""
         return str(self._cache.make_key(key, version=version))
 
     def load(self, key: str, name: str) -> LoadLease:
@@ -136,16 +135,16 @@ class CacheCoordinator:
 
     @property
     def down(self) -> bool:
-        """Whether the store failed a moment ago, and isn't asked for now."""
+        """Whether the store couldn't be reached a moment ago, so that no requests are sent to it for now."""
         return self._down_until > 0.0 and clock.now() < self._down_until
 
     def failed(self, failure: LockBackendError) -> None:
-        """Record a failure of the store. If it can't be reached, it isn't asked for a moment; a refusal, which may
-        concern one key only, has no such effect."""
+        """Count and log a failure of the store. After a transient one no requests are sent to it for a moment; a
+        refusal, which may concern one key only, has no such effect."""
         now = clock.now()
         metrics.count(self.alias, metrics.DOWN)
-        if now >= self._silent_until:
-            self._silent_until = now + OUTAGE_LOG_INTERVAL
+        if now >= self._no_log_until:
+            self._no_log_until = now + OUTAGE_LOG_INTERVAL
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
         if failure.transient:
             self._down_until = now + self.performer.tuning.leases_down_for
@@ -169,7 +168,7 @@ class CacheCoordinator:
         self.forget(retry.key)
 
     def forget(self, key: str) -> None:
-        """Let later callers of a key wait for no load that began before a write."""
+        """Let later callers of a key start a new load, instead of waiting for one that began before a write."""
         self.single_flight.forget(key)
         self.backoff_until.pop(key, None)
 
@@ -183,6 +182,7 @@ def lease_of(key: str) -> str:
 
 
 def _sibling(lease: str, letter: str) -> str:
+    """Return the key beside a lease that has this letter in place of ``k``."""
     return f"}}:{letter}:".join(lease.rsplit("}:k:", 1))
 
 
@@ -212,10 +212,10 @@ def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoord
 
 
 def alias_of(cache: Any) -> str:
-    """Return the alias of a cache, which is given as itself or by its alias.
+    """Return the alias of a cache that is given as an object or by its alias.
 
     Raises:
-        TypeError: it isn't one of Django's ``caches``.
+        TypeError: the object isn't one of Django's ``caches``.
     """
     if isinstance(cache, str):
         return cache
@@ -228,12 +228,12 @@ def alias_of(cache: Any) -> str:
     raise TypeError(f"cache is an alias of CACHES, or a cache of Django's caches, not {cache!r}")
 
 
-def _make(outer: str, wanted: str | None) -> CacheCoordinator:
-    if outer not in caches.settings:
-        raise InvalidCacheBackendError(f"There is no cache {outer!r} in CACHES.")
-    alias, said = servers.wrapped_alias(outer)
-    using = wanted or said or DEFAULT
-    if (alias, using) != (outer, wanted):
+def _make(cache_alias: str, given_using: str | None) -> CacheCoordinator:
+    if cache_alias not in caches.settings:
+        raise InvalidCacheBackendError(f"There is no cache {cache_alias!r} in CACHES.")
+    alias, configured_using = servers.wrapped_alias(cache_alias)
+    using = given_using or configured_using or DEFAULT
+    if (alias, using) != (cache_alias, given_using):  # all spellings of the same pair share one coordinator
         return coordinator_of(alias, using)
     cache = caches.create_connection(alias)
     values = _values_of(cache)
@@ -286,16 +286,16 @@ def forget_coordinators(**_: object) -> None:
         _coordinators.clear()
 
 
-def _reread(*, setting: str, **_: object) -> None:
+def _on_setting_changed(*, setting: str, **_: object) -> None:
     if setting in (SETTING, "CACHES"):
         forget_coordinators()
 
 
-setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache")
+setting_changed.connect(_on_setting_changed, dispatch_uid="django_redis_locks.cache")
 
 
 def _after_fork_in_child() -> None:
-    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
+    global _mutex  # noqa: PLW0603 - another thread of the parent may have held it
     _mutex = threading.RLock()
 
 

@@ -14,7 +14,7 @@ NEWEST_WEIGHT = 0.2
 """The weight of the newest load in the moving average."""
 
 LATEST_PART = 4
-"""A value is never loaded before the last quarter of its ttl, even if its loader is slow."""
+"""With ``XFetch`` a value is loaded in the last quarter of its ttl at the earliest, even if its loader is slow."""
 
 
 _seconds: dict[str, float] = {}
@@ -30,9 +30,15 @@ def learn(name: str, seconds: float) -> None:
 
 
 def due(early: float | XFetch | None, name: str, fresh_for: float, ttl: float) -> bool:
-    """Whether to load a value now that is fresh for ``fresh_for`` more of its ``ttl`` seconds.
+    """Whether to load a value again that is still fresh.
 
     For ``XFetch`` see "Optimal Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
+
+    Args:
+        early: the option of the load.
+        name: the label of the load, by which its average duration is known.
+        fresh_for: seconds that are left of the value's ttl.
+        ttl: that ttl in seconds.
     """
     if early is None:
         return False

@@ -1,5 +1,5 @@
-"""Effects of loads besides those of locks, and what performs them: reading and writing a cache, running a loader,
-waiting for a load of this process."""
+"""The effects that load programs yield, and ``LoadPerformer``, which performs them: cache access, loader calls, and
+waits for another load of this process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Fetch(Effect[Any]):
-    """Read a value from the cache; ``MISSING`` if there is none. ``stored``: the key as the cache stores it, here and
-    below."""
+    """Read a value from the cache; ``MISSING`` if there is none.
+
+    In this effect and those below, ``key`` is the caller's key, and ``stored`` the key as the cache stores it.
+    """
 
     local: ClassVar[bool] = False
 
@@ -95,18 +97,20 @@ class Run(Effect[Any]):
 
 @dataclass(slots=True)
 class Lead(Effect[None]):
-    """Lead a load: a thread runs the program itself; a task starts another one, which outlives a cancelled caller."""
+    """Run the program of a load that this caller leads: a thread runs it itself; a task starts another task for it,
+    which continues if the caller is cancelled."""
 
     local: ClassVar[bool] = False
 
     program: Program[None]
     unstarted: Callable[[], object]
-    """Called if the task is cancelled before it begins, because its loop ends: ends the load for its followers."""
+    """Ends the load for its followers. Called if the task is cancelled before it begins, because its loop stops."""
 
 
 @dataclass(slots=True)
 class LeadInBackground(Effect[None]):
-    """Lead a load in the background: in a thread of its own, or in a task if the loader is asynchronous."""
+    """Run the program of a load in the background: in a thread of a pool, or in a task if the loader is
+    asynchronous."""
 
     local: ClassVar[bool] = False
 
@@ -119,8 +123,10 @@ class LeadInBackground(Effect[None]):
 class Follow(Effect["LoadOutcome | None"]):
     """Wait for a load of this process; the result is its outcome, or None if it takes longer than ``until``.
 
-    ``or_claimed``: a thread stops waiting when the load is claimed. ``leads``: the caller leads the load, and waits
-    even if its followers have stopped waiting."""
+    Attributes:
+        or_claimed: a thread also stops waiting when the load is claimed.
+        leads: the caller leads the load, and waits for it even after its followers have stopped waiting.
+    """
 
     local: ClassVar[bool] = False
 
@@ -132,14 +138,17 @@ class Follow(Effect["LoadOutcome | None"]):
 
 
 class _CacheAccess:
-    """Reads and writes the cache of an alias, each value under the key that it had for its caller: a key function may
-    read the tenant from its thread, which has another tenant at COMMIT, and none in the background."""
+    """Reads and writes the cache of an alias, always under the key that the cache made for the caller.
+
+    A multi-tenant key function may read the tenant from the current thread: at COMMIT or in a background thread it
+    would make another key, or raise.
+    """
 
     def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self._alias = alias
         self._make_key = make_key
 
-    def _makes(self, key: str, version: int | None, stored: str) -> bool:
+    def _makes_same_key(self, key: str, version: int | None, stored: str) -> bool:
         """Whether the cache makes the same stored key in this thread as it did for the caller."""
         try:
             return self._make_key(key, version) == stored
@@ -148,10 +157,10 @@ class _CacheAccess:
 
     @contextmanager
     def _cache(self, effect: Fetch | Store | Delete) -> Iterator[Any]:
-        if self._makes(effect.key, effect.version, effect.stored):
+        if self._makes_same_key(effect.key, effect.version, effect.stored):
             yield caches[self._alias]
             return
-        # Only in this case, since a cache that delegates to another one needs the key as the caller passed it
+        # Only then: a cache that delegates to another one needs the key as the caller passed it
         cache = caches.create_connection(self._alias)
         vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored))
         try:
@@ -169,14 +178,14 @@ class _CacheAccess:
 
     def fetch_many(self, effect: FetchMany) -> dict[str, Any]:
         version, keys = effect.version, effect.keys
-        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+        if all(self._makes_same_key(key, version, stored) for key, stored in keys.items()):
             return caches[self._alias].get_many(list(keys), version=version)
         found = {key: self.fetch(Fetch(key, version, stored)) for key, stored in keys.items()}
         return {key: value for key, value in found.items() if value is not MISSING}
 
     async def afetch_many(self, effect: FetchMany) -> dict[str, Any]:
         version, keys = effect.version, effect.keys
-        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+        if all(self._makes_same_key(key, version, stored) for key, stored in keys.items()):
             return await caches[self._alias].aget_many(list(keys), version=version)
         found = {key: await self.afetch(Fetch(key, version, stored)) for key, stored in keys.items()}
         return {key: value for key, value in found.items() if value is not MISSING}
@@ -249,19 +258,20 @@ class LoadPerformer:
         return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
 
     async def _asend_commands(self, effect: SendCommands) -> list[Any]:
-        ask = self.engine.ahandlers[Command]
-        return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
+        send = self.engine.ahandlers[Command]
+        return await asyncio.gather(*map(send, effect.commands), return_exceptions=True)
 
     def _follow(self, effect: Follow) -> LoadOutcome | None:
         if not effect.inflight.is_done():
             self.engine.may_block()
-            how = {"or_claimed": effect.or_claimed, "leads": effect.leads}
-            return effect.single_flight.follow(effect.inflight, effect.until, **how)
+            return effect.single_flight.follow(
+                effect.inflight, effect.until, or_claimed=effect.or_claimed, leads=effect.leads
+            )
         return effect.inflight.outcome
 
     async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
-        assert loop is not None  # noqa: S101 - this is a coroutine
+        assert loop is not None  # noqa: S101 - a coroutine runs in a loop
         event = TaskEvent(loop, self.engine.call_at)
         return await effect.single_flight.afollow(effect.inflight, effect.until, event, leads=effect.leads)
 
@@ -279,12 +289,12 @@ class LoadPerformer:
         self._in_task(effect)
 
     def _in_task(self, effect: Lead | LeadInBackground) -> None:
-        def check(_: object) -> None:
+        def end_if_unstarted(_: object) -> None:
             if getgeneratorstate(effect.program) == GEN_CREATED:
                 effect.program.close()
                 effect.unstarted()
 
-        background.in_task(arun(effect.program, self)).add_done_callback(check)
+        background.in_task(arun(effect.program, self)).add_done_callback(end_if_unstarted)
 
 
 def _read(command: Command[Any], reply: Any) -> Any:

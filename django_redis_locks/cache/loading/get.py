@@ -1,8 +1,8 @@
-"""The get_or_load algorithm.
+"""The algorithm of ``get_or_load`` and ``refresh``, for one key.
 
 A hit costs one read. On a miss, the callers of a process share one load (singleflight): its leader claims the load in
-the store, or waits there until the load of another process has ended. A write or an invalidation during a load makes
-its claim void: the loaded value is not stored, only the leader gets it, and its followers start again.
+the store, or waits there until the load of another process has ended. A write or an invalidation during a load voids
+its claim: the loaded value isn't stored, only the leader gets it, and its followers start again.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
 def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Return the value, from the cache or its loader."""
-    now = transactions.pending_value(request) or request.first_read or (yield from read_cache(request))
-    if now.value is MISSING:
+    cached = transactions.pending_value(request) or request.first_read or (yield from read_cache(request))
+    if cached.value is MISSING:
         return (yield from load_missing(request))
-    if not now.fresh:
+    if not cached.fresh:
         metrics.count(request.coordinator.alias, metrics.STALE)
-        return (yield from serve_and_refresh(request, now, LoadResult(now.value, "stale", now.fresh_for)))
+        return (yield from serve_and_refresh(request, cached, LoadResult(cached.value, "stale", cached.fresh_for)))
     metrics.count(request.coordinator.alias, metrics.HITS)
-    hit = LoadResult(now.value, "hit", now.fresh_for)
+    hit = LoadResult(cached.value, "hit", cached.fresh_for)
     options = request.options
     if (
         options.early is not None
-        and now.fresh_for is not None
-        and early.due(options.early, request.name, now.fresh_for, request.ttl or inf)
+        and cached.fresh_for is not None
+        and early.due(options.early, request.name, cached.fresh_for, request.ttl or inf)
     ):
-        return (yield from serve_and_refresh(request, now, hit))
+        return (yield from serve_and_refresh(request, cached, hit))
     return hit
 
 
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load a value that the cache lacks, or wait for the load that is running."""
+    """Load a value that the cache doesn't have, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
     if request.nested_in(request.lock_id) is not None or (yield from transactions.never_leaves_transactions(request)):
         return (yield from _load_alone(request))
@@ -86,8 +86,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
 
 
 def _longest_wait(request: LoadRequest) -> Program[float]:
-    """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the
-    load or transaction in which this caller runs."""
+    """The longest wait for another caller's load in seconds, regardless of the option ``wait``: inside a load or a
+    transaction it is limited, since that other load may itself wait for its end."""
     if (yield from transactions.connections_around()):
         return request.coordinator.performer.tuning.transaction_wait
     return request.lease / 1000 if loaders.active_loads.get() else inf
@@ -108,13 +108,13 @@ def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Progr
     """Wait for another caller's load. Returns its outcome, or None if it took too long."""
     single_flight = request.coordinator.single_flight
     try:
-        helps = loaders.may_run_sync_code_of(inflight.leader_loop)
-        abandon = min(until, clock.now() + request.lease / 1000) if helps else until
-        outcome: LoadOutcome | None = yield Follow(single_flight, inflight, abandon, helps)
+        leader_needs_thread = loaders.may_run_sync_code_of(inflight.leader_loop)
+        wait_until = min(until, clock.now() + request.lease / 1000) if leader_needs_thread else until
+        outcome: LoadOutcome | None = yield Follow(single_flight, inflight, wait_until, leader_needs_thread)
     finally:
         request.stop_following(inflight)
-    if outcome is None and helps:
-        # The leader is a task whose synchronous code must run in this thread: run the load in its place
+    if outcome is None and leader_needs_thread:
+        # The leader is a task whose synchronous code has to run in this thread: run the load here instead
         if (claimed := single_flight.take_over(inflight)) is not None:
             request.token, claim = claimed
             yield from publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND))
@@ -137,8 +137,8 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
 
 
 def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load the value now, even if another load is running: its value may be older than the change that this caller
-    knows of."""
+    """Load the value now, even if another load is running: that load may have read the data before the change that
+    this caller knows of."""
     coordinator = request.coordinator
     coordinator.forget(request.key)
     inflight, leads = coordinator.single_flight.join(request.key)
@@ -159,7 +159,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
 
 
 def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
-    """The wait is over, and another caller is still loading: act as ``on_timeout`` says."""
+    """Apply ``on_timeout``: another caller is still loading after ``wait``."""
     options = request.options
     if options.on_timeout == "load":
         claim = yield from claim_load(request, request.claim(0.0, extra=request.lease))

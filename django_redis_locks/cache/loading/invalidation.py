@@ -1,4 +1,4 @@
-"""Invalidation, and guards of writes to a cache: the value of a load that runs at the same time is not stored."""
+"""Invalidates values and guards writes to a cache: a load that runs at the same time doesn't store its value."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[WriteBlock]:
-    """Guard a write of these keys, given as the cache stores them: running loads are void, and none begins before the
-    block ends. If the store is down, the write goes ahead."""
-    claims = WriteBlock(coordinator, keys)
-    run(claims.begin(), coordinator.performer)
+    """Guard a write of these keys, given as the cache stores them: running loads are voided, and none begins before the
+    ``with`` block ends. If the store is down, the write is done without the guard."""
+    block = WriteBlock(coordinator, keys)
+    run(block.begin(), coordinator.performer)
     try:
-        yield claims
+        yield block
     finally:
-        run(claims.end(), coordinator.performer)
+        run(block.end(), coordinator.performer)
 
 
 @asynccontextmanager
 async def awrite_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[WriteBlock]:
     """``write_guard`` for coroutines."""
-    claims = WriteBlock(coordinator, keys)
-    await arun(claims.begin(), coordinator.performer)
+    block = WriteBlock(coordinator, keys)
+    await arun(block.begin(), coordinator.performer)
     try:
-        yield claims
+        yield block
     finally:
-        await arun(claims.end(), coordinator.performer)
+        await arun(block.end(), coordinator.performer)
 
 
 @contextmanager
 def clear_guard(coordinator: CacheCoordinator) -> Iterator[None]:
-    """Guard a write or a clear of unknown keys: all running loads are void."""
+    """Guard a clear, or a write of unknown keys: all running loads of the cache are voided before and after it."""
     run(_void_all(coordinator), coordinator.performer)
     try:
         yield
@@ -66,13 +66,15 @@ async def aclear_guard(coordinator: CacheCoordinator) -> AsyncIterator[None]:
 
 
 def write_value(coordinator: CacheCoordinator, key: str, ttl_ms: int, data: Any) -> Program[bool]:
-    """Write a value and make running loads void in one step, on a server that keeps values and leases.
+    """Write a value and void running loads of its key in one request, on a server that keeps both values and leases.
 
     Args:
+        key: the key as the cache stores it.
         ttl_ms: milliseconds for which the value is kept; -1: forever, 0: delete it.
+        data: the serialized value.
 
     Returns:
-        False if the server can't do that now.
+        False if the request failed: the caller then writes in another way.
     """
     load, since = coordinator.load(key, ""), clock.now()
     coordinator.forget(key)
@@ -83,13 +85,13 @@ def write_value(coordinator: CacheCoordinator, key: str, ttl_ms: int, data: Any)
         if failure.transient:
             coordinator.failed(failure)
         return False
-    coordinator.forget(key)  # callers that joined since may have read before
+    coordinator.forget(key)  # a load that began since may have read before the write
     coordinator.retries.replaced(key, since)
     return True
 
 
 class WriteBlock:
-    """Blocks the loads of some keys while their values are written."""
+    """Blocks the loads of some keys while their values are written, from ``begin`` to ``end``."""
 
     def __init__(self, coordinator: CacheCoordinator, keys: Iterable[str]) -> None:
         self._coordinator = coordinator
@@ -100,8 +102,8 @@ class WriteBlock:
         self._since = clock.now()
 
     def wrote(self) -> None:
-        """Record that all values were replaced, whatever they were before: earlier failed invalidations need no
-        repeat."""
+        """Record that the values of all keys were replaced: earlier invalidations of them that failed needn't be
+        repeated."""
         for key in self._keys if self._begun else ():
             self._coordinator.retries.replaced(key, self._since)
 
@@ -109,11 +111,11 @@ class WriteBlock:
         self._forget()
         for load in self._loads:
             transactions.forget(load.lock_id)
-        if self._loads:  # also if the store didn't answer a moment ago: it may be back
+        if self._loads:  # also if the store couldn't be reached a moment ago: it may be reachable again
             forks.pid()
             self._token = mint_token()
             try:
-                self._begun = yield from self._ask(
+                self._begun = yield from self._send(
                     block_command(
                         self._loads, self._token, round(1000 * self._coordinator.performer.tuning.writer_lease)
                     )
@@ -126,11 +128,11 @@ class WriteBlock:
     def end(self) -> Program[None]:
         self._forget()
         if self._token and not self._begun:
-            yield self._cleanup()  # in the background: a store that didn't answer isn't waited for twice
+            yield self._cleanup()  # in the background: the caller has already waited for a store that is down
         elif self._token:
             ended = False
             try:
-                ended = yield from self._ask(unblock_command(self._loads, self._token))
+                ended = yield from self._send(unblock_command(self._loads, self._token))
             except GeneratorExit:
                 ended = True
                 raise
@@ -140,15 +142,15 @@ class WriteBlock:
 
     def _cleanup(self) -> Cleanup:
         """Return the effect that unblocks the loads in the background."""
-        delete: Command[Any] = unblock_command(self._loads, self._token)
-        return Cleanup(self._loads[0].lock_id, delete, self._coordinator.performer.tuning.writer_lease)
+        unblock: Command[Any] = unblock_command(self._loads, self._token)
+        return Cleanup(self._loads[0].lock_id, unblock, self._coordinator.performer.tuning.writer_lease)
 
     def _forget(self) -> None:
         for key in self._keys:
             self._coordinator.forget(key)
 
-    def _ask(self, command: Command[bool]) -> Program[bool]:
-        """Send a command. Returns False if the store did not answer."""
+    def _send(self, command: Command[bool]) -> Program[bool]:
+        """Send a command. Returns False if the store couldn't be reached, or refused."""
         try:
             yield from retry_command(command, clock.now())
         except LockBackendError as failure:
@@ -158,6 +160,7 @@ class WriteBlock:
 
 
 def _void_all(coordinator: CacheCoordinator) -> Program[None]:
+    """Void all running loads of a cache: none of them stores its value."""
     coordinator.single_flight.forget_all()
     coordinator.backoff_until.clear()
     transactions.forget_all(coordinator)
@@ -177,33 +180,32 @@ def invalidate_all(
     Args:
         items: for each value its key as the cache stores it, its key as the caller passed it, and its version.
         stale_ms: milliseconds for which the old values may still be served as stale.
-        lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
+        lag_ms: the replica lag in milliseconds: values that are loaded within that time are kept no longer than that.
 
     Returns:
-        The failure of the store or the cache, after which old values or running loads may remain; None if all
-        succeeded. Failed and interrupted invalidations are repeated in the background. Of several failures, the first
-        that isn't the store's is
-        returned: it may be a time limit of the caller.
+        None if all succeeded, otherwise the failure of the store or the cache: old values or running loads may remain.
+        Failed and interrupted invalidations are repeated in the background. Of several failures, the first one that the
+        store didn't cause is returned, such as a time limit of the caller.
     """
     seconds = coordinator.performer.tuning.invalidation_timeout
     retry_limits = RetryLimits(seconds, seconds)
     first: Exception | None = None
-    undone = dict.fromkeys(items)
+    remaining = dict.fromkeys(items)
     try:
-        for item in list(undone):
+        for item in list(remaining):
             failure = yield from _invalidate_one(coordinator, item, stale_ms, lag_ms, retry_limits)
             if failure is None:
-                del undone[item]
+                del remaining[item]
                 continue
-            retry_limits = RetryLimits(seconds, 0.0)  # one wait for all
+            retry_limits = RetryLimits(seconds, 0.0)  # wait only once for a store that refuses
             if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
                 first = failure
     except BaseException as interruption:
-        if undone:
-            coordinator.retries.add(list(undone), interruption, stale_ms, lag_ms)
+        if remaining:
+            coordinator.retries.add(list(remaining), interruption, stale_ms, lag_ms)
         raise
     if first is not None:
-        coordinator.retries.add(list(undone), first, stale_ms, lag_ms)
+        coordinator.retries.add(list(remaining), first, stale_ms, lag_ms)
     return first
 
 
@@ -229,7 +231,7 @@ def _invalidate_one(
             yield Delete(user_key, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
-    coordinator.forget(key)  # callers that joined since may have read before
+    coordinator.forget(key)  # a load that began since may have read before the invalidation
     if failed is None and earlier is not None and stale_ms == 0 and earlier.lag_until <= clock.now() + lag_ms / 1000:
         coordinator.retries.done(earlier)
     return failed

@@ -1,7 +1,7 @@
-"""Failed invalidations, each repeated in the background until it succeeds once.
+"""Repeats failed invalidations in the background until they succeed.
 
-A repeat deletes the value that the cache has by then, even one written by a plain ``set`` of the cache. That costs one
-more load, as does a repeat of an invalidation that succeeded but whose reply was lost.
+A repeat deletes the value that the cache has by then, even a newer one that was written by a plain ``set`` of the
+cache, and even if the invalidation had succeeded and only its reply was lost. Either costs one more load.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from .effects import LoadPerformer
 
 FAILURES_IN_A_ROW: Final = 10
-"""The number of consecutive failures that ends a round. Fewer may concern single keys; each may take as long as a
-timeout."""
+"""The number of consecutive failures that ends a round: then the store is probably down, and each further attempt would
+take until its timeout."""
 
 LOG_INTERVAL: Final = 10.0
 """Seconds between two summaries in the log."""
 
 FAILED: Final = "%d keys of cache %r couldn't be invalidated, and are tried again in the background: %s"
 GIVEN_UP: Final = "%d failed invalidations of cache %r are given up, and old values may stay: %s"
-UNPLANNED: Final = "%d times the thread that repeats failed invalidations of cache %r couldn't be started: %s"
+NOT_SCHEDULED: Final = "%d times the thread that repeats failed invalidations of cache %r couldn't be started: %s"
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +51,8 @@ class Retry:
     Attributes:
         key: as the cache stores it; ``user_key`` and ``version``: as the caller passed them.
         stale_until: until when the old value may be served.
-        lag_until: until when a replica may be late, so that loaded values are kept no longer; no earlier than the
-            failure.
-        end: when repeating ends without success.
+        lag_until: end of the replica lag, beyond which no loaded value is kept; no earlier than the failure.
+        end: when the invalidation is given up.
         tried: time of the last repeat.
     """
 
@@ -69,8 +68,8 @@ class Retry:
 class Retries:
     """The failed invalidations of one cache in this process.
 
-    They are repeated in rounds, at most one of which is planned or running: a timer of the maintenance thread starts a
-    thread for each. The pauses between rounds double; a new failure resets them.
+    They are repeated in rounds, at most one of which is scheduled or running: a timer of the maintenance thread starts
+    a thread for each round. The pauses between rounds double; a new failure resets them.
     """
 
     def __init__(
@@ -93,21 +92,20 @@ class Retries:
         self._mutex = threading.RLock()
         self._pause = 0.0
         self._due = inf
-        """Begin of the next round; -inf while one runs, inf if none is planned."""
+        """The start of the next round; -inf while one runs, inf if none is scheduled."""
         self._unlogged: Counter[tuple[int, str, str]] = Counter()
-        self._silent_until = -inf
+        self._no_log_until = -inf
         self.pending: dict[str, Retry] = {}
         """The entries by key, the oldest first."""
 
     def add(
         self, items: Sequence[tuple[str, str, int | None]], failure: BaseException, stale_ms: int = 0, lag_ms: int = 0
     ) -> None:
-        """Repeat these invalidations from now on; each also covers an earlier failure of its key."""
+        """Add failed invalidations, to be repeated. An earlier entry of the same key is merged into the new one."""
         forks.pid()
         now, tuning = clock.now(), self._performer.tuning
-        reason = (
-            str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__
-        )  # its message may contain a key
+        # Messages of other exceptions may contain keys, which aren't logged
+        reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__
         with self._mutex:
             for key, user_key, version in items:
                 stale_until, lag_until = now + stale_ms / 1000, now + lag_ms / 1000
@@ -135,14 +133,14 @@ class Retries:
             return True
 
     def replaced(self, key: str, since: float) -> None:
-        """Remove the entry of a key whose value was written or loaded since a time, with earlier loads made void: an
-        invalidation that failed before needs no repeat."""
+        """Remove the entry of a key whose value was written or loaded after ``since``, with earlier loads voided: an
+        invalidation that failed before that needn't be repeated."""
         retry = self.pending.get(key)
         if retry is not None and retry.lag_until < since:
             self.done(retry)
 
     def drop(self, why: str = "") -> None:
-        """Drop all entries. With a reason that is logged as an error, otherwise nothing is logged."""
+        """Drop all entries. With a reason this is logged as an error, without one it isn't logged."""
         with self._mutex:
             dropped, self.pending = self.pending, {}
             if why:
@@ -157,11 +155,11 @@ class Retries:
                 self._unlogged[level, text, str(why)] += number
 
     def _log(self, *, at_once: bool = False) -> None:
-        """Log the counted events: the first one at once, later ones as summaries. Called in each round."""
+        """Log the counted events: the first one at once, later ones in summaries every ``LOG_INTERVAL`` seconds."""
         with self._mutex:
-            if not self._unlogged or not (at_once or clock.now() >= self._silent_until):
+            if not self._unlogged or not (at_once or clock.now() >= self._no_log_until):
                 return
-            self._silent_until = clock.now() + LOG_INTERVAL
+            self._no_log_until = clock.now() + LOG_INTERVAL
             unlogged, self._unlogged = self._unlogged, Counter()
         for (level, text, why), number in unlogged.items():
             metrics.log.log(level, text, number, self._alias, why)
@@ -173,7 +171,7 @@ class Retries:
             try:
                 self._performer.engine.call_at(due, partial(self._begin, due))
             except LockBackendError as failure:
-                self._count(logging.ERROR, UNPLANNED, 1, failure)
+                self._count(logging.ERROR, NOT_SCHEDULED, 1, failure)
             else:
                 self._due = due
 
@@ -187,7 +185,7 @@ class Retries:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
             self._end_round(self._performer.tuning.longest_invalidation_retry)
-            if not isinstance(failure, LockBackendError):  # the thread can't be started now
+            if not isinstance(failure, LockBackendError):  # LockBackendError: no thread can be started now
                 raise
 
     def _work(self) -> None:
@@ -211,10 +209,10 @@ class Retries:
             The longest pause before the next round: longer while the store or the cache only refuses.
         """
         tuning = self._performer.tuning
-        now, done, failures, refused = clock.now(), 0, 0, True
-        over = [retry for retry in list(self.pending.values()) if retry.end <= now]
+        now, done, failures, only_refusals = clock.now(), 0, 0, True
+        overdue = [retry for retry in list(self.pending.values()) if retry.end <= now]
         too_long = "the store hasn't carried them out for too long"
-        self._count(logging.ERROR, GIVEN_UP, sum(map(self.done, over)), too_long)
+        self._count(logging.ERROR, GIVEN_UP, sum(map(self.done, overdue)), too_long)
         for retry in sorted(self.pending.values(), key=attrgetter("tried")):
             if self.pending.get(retry.key) is not retry:  # carried out by a caller since, or dropped
                 continue
@@ -222,7 +220,7 @@ class Retries:
             try:
                 run(self._repeat(retry), self._performer)
             except Exception as failure:  # noqa: BLE001 - whatever the cache raises
-                refused = refused and not getattr(failure, "transient", True)
+                only_refusals = only_refusals and not getattr(failure, "transient", True)
                 failures += 1
                 if failures == FAILURES_IN_A_ROW:
                     break
@@ -230,12 +228,12 @@ class Retries:
                 failures = 0
                 done += self.done(retry)
         if self._closes_connections:
-            connections.close_all()  # those of this thread, which ends
+            connections.close_all()  # Django keeps connections per thread, and this thread ends
         if done:
             text = "%d failed invalidations of cache %r are carried out, %d are left"
             metrics.log.info(text, done, self._alias, len(self.pending))
             return tuning.invalidation_retry
-        return tuning.longest_refused_retry if refused else tuning.longest_invalidation_retry
+        return tuning.longest_refused_retry if only_refusals else tuning.longest_invalidation_retry
 
 
 _all: weakref.WeakSet[Retries] = weakref.WeakSet()

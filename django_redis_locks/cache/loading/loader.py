@@ -1,4 +1,4 @@
-"""Calls loaders, in threads and tasks, and passes them a ``LoadContext``."""
+"""Calls loaders, in threads and tasks; ``LoadContext``, the argument that a loader may take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LoadStack: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"
 """Nested loads: the lock of each, and its entry in the single-flight table, if any."""
 
-active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.loading.run", default=())
+active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.active_loads", default=())
 """The loads inside which this thread or task runs, outermost first."""
 
 
@@ -37,13 +37,13 @@ caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_loc
 
 
 class LoadContext:
-    """The argument of a loader that takes one: what is known of the load, and how its value is stored.
+    """The argument of a loader that takes one: describes the load, and lets the loader control how its value is stored.
 
     Attributes:
         key: the key of the value in the cache, as the caller passed it.
         stale_value: the value to be replaced, or ``MISSING``.
-        ttl: set it to keep this value for another time than the option says, in seconds or as a ``timedelta``; None:
-            forever. Raises ``ValueError`` for anything else.
+        ttl: set it to override the option ``ttl`` for this value, in seconds or as a ``timedelta``; None: forever.
+            Raises ``ValueError`` for anything else.
     """
 
     def __init__(self, key: str, stale_value: Any) -> None:
@@ -75,7 +75,7 @@ class LoadContext:
 
 
 def may_run_sync_code_of(loop: object) -> bool:
-    """Whether synchronous code of tasks of this loop may have to run in this thread: it can't while the thread
+    """Whether ``sync_to_async`` calls of tasks of this loop may have to run in this thread. They can't while the thread
     waits."""
     return (
         loop is not None
@@ -85,7 +85,7 @@ def may_run_sync_code_of(loop: object) -> bool:
 
 
 def has_waiting_thread() -> bool:
-    """Whether this is a task that a thread waits for with ``async_to_sync``: that thread runs its synchronous code."""
+    """Whether a thread waits for this task with ``async_to_sync``: that thread runs its ``sync_to_async`` calls."""
     return running_loop() is not None and getattr(AsyncToSync.executors, "current", None) is not None
 
 
@@ -100,7 +100,7 @@ def check_sync(loader: Any) -> None:
     if not callable(loader):
         raise TypeError(f"the loader is a callable without arguments, not {loader!r}")
     if iscoroutinefunction(loader):
-        raise TypeError(f"{_name(loader)} is asynchronous: await aget_or_load(), or another a-twin, for it")
+        raise TypeError(f"{_name(loader)} is asynchronous: await aget_or_load(), arefresh() or aget_or_load_many()")
 
 
 def check_async(loader: Any) -> None:
@@ -125,21 +125,23 @@ def call_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: 
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
-        raise TypeError(f"{_name(loader)} returned an awaitable: await aget_or_load(), or another a-twin, for it")
+        raise TypeError(
+            f"{_name(loader)} returned an awaitable: await aget_or_load(), arefresh() or aget_or_load_many()"
+        )
     return value
 
 
 def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
-    """Await a value in a loop while this thread waits: what it uses belongs to that loop."""
+    """Await a value in the loop that its coroutine belongs to, while this thread waits."""
 
     async def wait() -> Any:
         return await value
 
-    waiting = wait()
+    coroutine = wait()
     try:
-        future = asyncio.run_coroutine_threadsafe(waiting, loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     except RuntimeError:
-        waiting.close()
+        coroutine.close()
         raise
     while not futures.wait([future], timeout=1.0).done:
         if loop.is_closed():

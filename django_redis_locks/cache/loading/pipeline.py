@@ -1,4 +1,4 @@
-"""Run several programs at once, and send the commands that they yield in one write."""
+"""Runs several programs side by side, and sends the commands that they yield together in one write."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ R = TypeVar("R")
 
 
 def run_pipelined(programs: Sequence[Program[R]]) -> Program[list[R | Exception]]:
-    """Return the result of each program, or the exception that it raised. An interruption of one interrupts all."""
+    """Return the result of each program, or the ``Exception`` that it raised. Any other ``BaseException`` of one
+    program interrupts all."""
     runs = [_PipelinedProgram(program) for program in programs]
     try:
         for run in runs:
             run.resume(None)
-        while asking := [run for run in runs if run.effect is not None]:
-            commands = [run for run in asking if isinstance(run.effect, Command)]
-            if commands:
-                replies = yield SendCommands([run.effect for run in commands])  # type: ignore[misc]
-                for run, reply in zip(commands, replies, strict=True):
+        while unfinished := [run for run in runs if run.effect is not None]:
+            with_command = [run for run in unfinished if isinstance(run.effect, Command)]
+            if with_command:
+                replies = yield SendCommands([run.effect for run in with_command])  # type: ignore[misc]
+                for run, reply in zip(with_command, replies, strict=True):
                     run.resume(reply)
-            for run in asking:
-                if run not in commands and run.effect is not None:
+            for run in unfinished:
+                if run not in with_command and run.effect is not None:
                     yield from run.perform_alone()
     except GeneratorExit:
         raise
@@ -58,7 +59,7 @@ class _PipelinedProgram(Generic[R]):
             self.result = error
 
     def perform_alone(self) -> Program[None]:
-        """Perform an effect that is no command."""
+        """Perform an effect that isn't a command."""
         assert self.effect is not None  # noqa: S101 - called only while an effect is due
         try:
             reply = yield self.effect
@@ -74,5 +75,5 @@ class _PipelinedProgram(Generic[R]):
             effect = self._program.throw(interruption)
             while True:
                 effect = self._program.send((yield effect))
-        except BaseException:  # noqa: BLE001 - the interruption itself, as a rule
+        except BaseException:  # noqa: BLE001 - usually the interruption itself
             self.effect = None

@@ -1,5 +1,4 @@
-"""Stale-while-revalidate and early refresh: one caller loads the value again, the others are served the one in the
-cache."""
+"""Stale-while-revalidate and early refresh: one caller loads the value again, the others get the cached one."""
 
 from __future__ import annotations
 
@@ -29,9 +28,12 @@ BUSY_BACKOFF: Final = 0.1
 """Seconds for which this process doesn't ask again whether another caller is still loading a stale value."""
 
 
-def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult[Any]) -> Program[LoadResult[Any]]:
-    """Start a refresh unless one is running. Returns ``result``, or the new value if the caller loads or waits for
-    it."""
+def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadResult[Any]) -> Program[LoadResult[Any]]:
+    """Start a refresh of a cached value, unless one is running.
+
+    Returns:
+        The new value if this caller loads it or waits for it, otherwise ``result``, which is the cached one.
+    """
     coordinator, options = request.coordinator, request.options
     single_flight = coordinator.single_flight
     if coordinator.backs_off(request.key) or request.nested_in(request.lock_id) is not None:
@@ -48,24 +50,24 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
         )
     as_of = clock.now()
     try:
-        claim, cached = yield from _claim_refresh(request, now, wait)
+        claim, current = yield from _claim_refresh(request, cached, wait)
     except BaseException:
         single_flight.finish(request.key, inflight, RETRY)
         raise
     if claim is None:
-        outcome = RETRY if cached is None else outcome_of_read(request, cached, as_of)
+        outcome = RETRY if current is None else outcome_of_read(request, current, as_of)
         single_flight.finish(request.key, inflight, outcome)
         return _refreshed_or(request, outcome, result, leads=True)
     unstarted = partial(abandon_unstarted, request, inflight, claim)
     if options.refresh == "inline" and not wait:
         yield Lead(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, cached or NOT_FOUND)), unstarted
+            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)), unstarted
         )
         outcome = yield Follow(single_flight, inflight, inf, leads=True)
         return result if outcome is None else _refreshed_or(request, outcome, result, leads=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, cached or NOT_FOUND)),
+            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)),
             unstarted,
             request.asynchronous,
         )
@@ -77,7 +79,7 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
 
 
 def _claim_refresh(
-    request: LoadRequest, now: CachedValue, wait: float
+    request: LoadRequest, cached: CachedValue, wait: float
 ) -> Program[tuple[Claim | None, CachedValue | None]]:
     """Claim the refresh, and read the value again: it may have been invalidated since the first read.
 
@@ -86,7 +88,7 @@ def _claim_refresh(
     """
     coordinator = request.coordinator
     lease = None if request.options.refresh in ("inline", "thread") else round(1000 * request.options.start_within)
-    claim_request = request.claim(wait, fresh_above=max(now.remaining_ms, request.stale_ms), lease=lease)
+    claim_request = request.claim(wait, fresh_above=max(cached.remaining_ms, request.stale_ms), lease=lease)
     claim = yield from claim_load(request, claim_request)
     if claim is None:
         return None, None
@@ -100,17 +102,17 @@ def _claim_refresh(
         return None, None
     if coordinator.same_server:
         return claim, request.decode(claim.value_left, claim.value)
-    again = yield from reread(request, claim)
-    if again.newer_than(now):
+    current = yield from reread(request, claim)
+    if current.newer_than(cached):
         yield from give_up_claim(request, claim)
-        return None, again
-    return claim, again
+        return None, current
+    return claim, current
 
 
 def _refreshed_or(
     request: LoadRequest, outcome: LoadOutcome, result: LoadResult[Any], *, leads: bool = False
 ) -> LoadResult[Any]:
-    """Return the refreshed value, or ``result`` if the load failed or brought none."""
+    """Return the refreshed value, or ``result`` if the load failed or has no value for this caller."""
     if outcome is RETRY:
         return result
     if outcome.error is not None:
@@ -121,7 +123,7 @@ def _refreshed_or(
 
 
 def result_for_caller(request: LoadRequest, outcome: LoadOutcome, leads: bool, waited: float) -> LoadResult[Any]:
-    """Return or raise the outcome of a load for one of its callers."""
+    """Return the value of a load to one of its callers, or raise its error. Followers get copies."""
     if outcome.error is not None:
         raise outcome.failure(leads)
     value = outcome.value if leads else outcome.copy()

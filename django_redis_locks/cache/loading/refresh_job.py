@@ -1,7 +1,7 @@
 """Refresh jobs: loads that are claimed in this process and carried out in another one, such as a Celery worker.
 
-The claim's token travels with the job. A lost job costs no more than its lease; a job that arrives twice, or too late,
-finds that the claim is no longer in force.
+The job carries the token of the claim. If a job is lost, its claim ends with the lease; a job that arrives twice, or
+too late, finds that its claim is void, and does nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .request import LoadRequest
 
 CELERY = "celery_locks.cache_refresh.submit"
-"""The callable behind ``refresh="celery"``."""
+"""The function that submits jobs for ``refresh="celery"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A claimed load that is carried out later, by ``run()``. It carries neither language nor time zone.
+    """A claimed load that is carried out later, by ``run()``, without the caller's language and time zone.
 
     Attributes:
         path: import path of the loader, or of the function with ``@cached``: ``"package.module:name"``; "" if it has
@@ -43,7 +43,7 @@ class Job:
         args: positional arguments of that function.
         kwargs: keyword arguments of that function.
         token: token of the claim; a secret.
-        expire: seconds for which the claim is kept. A job that runs later does nothing.
+        expire: seconds for which the claim is kept. A job that runs after that does nothing.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Job:
     request: Any = field(default=None, repr=False)
 
     def run(self) -> bool:
-        """Carry the load out in this process. Returns False if the claim is no longer in force, or the load failed."""
+        """Carry out the load in this process. Returns False if the claim is void, or the load failed."""
         performer = self.request.coordinator.performer
         if self.request.asynchronous or self.request.in_task:
             return async_to_sync(arun)(carry_out(self.request, self.token), performer)
@@ -62,7 +62,7 @@ class Job:
 
 
 def path_of(loader: Any) -> str:
-    """Return ``module:qualname`` of a loader, or "" if it can't be imported by that."""
+    """Return the import path ``module:qualname`` of a loader, or "" if it has none."""
     module, name = getattr(loader, "__module__", None), getattr(loader, "__qualname__", "")
     if not module or not name or "<" in name:
         return ""
@@ -70,15 +70,15 @@ def path_of(loader: Any) -> str:
 
 
 def carry_out(request: LoadRequest, token: str) -> Program[bool]:
-    """Carry out a load that another process claimed and handed over; False if the claim is no longer in force."""
+    """Carry out a load that another process claimed and handed over. Returns False if the claim is void, or the load
+    failed."""
     request.token = token
     owned, _ = yield from request.load.checking(token, request.lease)
     if not owned:
         return False
     before = yield from read_cache(request)
-    claim = yield from claim_load(
-        request, request.claim(0.0, take=OVERRIDE_CLAIM)
-    )  # with a token of its own: a job may arrive twice
+    # Claim it again with a new token: the job may arrive twice
+    claim = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_CLAIM))
     if claim is None or claim.verdict != CLAIMED:
         return False
     outcome = yield from run_load(request, InflightLoad(), claim, before)
@@ -94,41 +94,41 @@ def hand_over(request: LoadRequest, claim: Claim) -> None:
         request.coordinator.performer.unwatch(claim.hold)
         claim.hold.state = State.GONE
     if request.options.refresh == "celery" and running_loop() is not None:
-        background.in_thread(partial(_submit, job, _do))  # publishing a message would block the loop
+        background.in_thread(partial(_submit, job, _run))  # publishing a message would block the loop
     else:
-        _submit(job, _do_in_thread)
+        _submit(job, _run_in_thread)
 
 
-def _submit(job: Job, otherwise: Callable[[Job], None]) -> None:
-    how: Any = job.request.options.refresh
+def _submit(job: Job, fallback: Callable[[Job], None]) -> None:
+    refresh: Any = job.request.options.refresh
     try:
-        submit = import_string(CELERY) if how == "celery" else how
+        submit = import_string(CELERY) if refresh == "celery" else refresh
         submit(job)
     except Exception as error:  # noqa: BLE001 - whatever a broker or a callable raises
         _warn(job, error)
-        otherwise(job)
+        fallback(job)
 
 
-def _do_in_thread(job: Job) -> None:
-    background.in_thread(partial(_do, job))
+def _run_in_thread(job: Job) -> None:
+    background.in_thread(partial(_run, job))
 
 
-def _do(job: Job) -> None:
+def _run(job: Job) -> None:
     try:
         job.run()
-    except Exception:  # noqa: BLE001 - without a free thread it runs in the caller, which has a value
+    except Exception:  # noqa: BLE001 - it may run in the caller's thread, and the caller has a value to return
         metrics.log.exception("The refresh of %r failed", job.request.name)
 
 
 _warned: set[str] = set()
-"""Paths of functions that can never be handed over, which are logged once."""
+"""Paths of functions that can never be handed over, each of which is logged once."""
 
 
 def _warn(job: Job, error: Exception) -> None:
-    of_code = job.request.options.refresh == "celery" and isinstance(error, TypeError | LookupError)
-    if of_code and job.path in _warned:
+    permanent = job.request.options.refresh == "celery" and isinstance(error, TypeError | LookupError)
+    if permanent and job.path in _warned:
         return
-    if of_code:
+    if permanent:
         _warned.add(job.path)
-    why = str(error) if of_code else repr(error)
-    metrics.log.warning("The refresh of %r can't be handed over, and is done here: %s", job.request.name, why)
+    why = str(error) if permanent else repr(error)
+    metrics.log.warning("The refresh of %r can't be handed over, and runs in this process: %s", job.request.name, why)

@@ -29,8 +29,10 @@ class LoadRequest:
     Attributes:
         user_key: the key as the caller passed it; ``key``: as the cache stores it.
         name: the label of the load in metrics and messages.
-        token: the token of the claim that this caller makes.
-        job: the ``Job`` with which another process can load the value, if there is one.
+        token: the token of the last claim that this caller made.
+        job: the ``Job`` with which another process can load the value, or None.
+        asynchronous: the loader is a coroutine function.
+        in_task: the caller runs in an event loop.
         needs_lifetime: whether reads must return the remaining lifetime of the value, for ``stale`` or ``early``.
     """
 
@@ -54,7 +56,7 @@ class LoadRequest:
             else coordinator.unchecked_key(user_key, version)
         )
         self.first_read: CachedValue | None = None
-        """The result of a read that the caller has already made."""
+        """The cached value, if the caller has read it already."""
         self.name = name or usual_name(str(user_key))
         self.loader = loader
         self.options = options
@@ -89,19 +91,19 @@ class LoadRequest:
 
     @property
     def stores(self) -> bool:
-        """Whether values are stored at all."""
+        """Whether loaded values are stored: their ttl is positive."""
         ttl = self.ttl
         return ttl is None or ttl > 0
 
     def decode(self, remaining_ms: int, data: Any) -> CachedValue:
-        """Deserialize what the store returned. A value that can't be read, because its class is gone, counts as
+        """Deserialize a value that the store returned. One that can't be deserialized, as its class is gone, counts as
         absent."""
         if data is None:
             return NOT_FOUND
         try:
             value = self.coordinator.values.loads(data)
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
-            metrics.log.warning("A value of %r can't be read, and is loaded again: %r", self.name, error)
+            metrics.log.warning("A value of %r can't be deserialized, and is loaded again: %r", self.name, error)
             return NOT_FOUND
         return value_with_lifetime(value, remaining_ms, self.options.stale)
 
@@ -114,7 +116,18 @@ class LoadRequest:
         extra: int | None = None,
         lease: int | None = None,
     ) -> ClaimRequest:
-        """Return a request to claim the load, that waits for at most ``wait`` seconds."""
+        """Return a request to claim the load.
+
+        Args:
+            wait: seconds to wait at most while another caller has the claim.
+            fresh_above: milliseconds; if the value's remaining lifetime is longer, it is returned, and nothing claimed.
+                By default the option ``stale``.
+            take: ``OVERRIDE_CLAIM``: replace any other claim; ``OVERRIDE_FAILURE``: claim although a load has just
+                failed.
+            extra: if another caller has the claim, one caller in this number of milliseconds may load without storing
+                the value; None: none may.
+            lease: lease in milliseconds of the claim, by default ``self.lease``.
+        """
         return ClaimRequest(
             wait,
             running_loop(),
@@ -126,7 +139,7 @@ class LoadRequest:
         )
 
     def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:
-        """Return the load of the same value inside whose loader this caller runs, or None."""
+        """Return the load of the same value whose loader makes this call, directly or indirectly; or None."""
         for outer in loaders.active_loads.get():
             if outer[0] == lock_id:
                 return outer
@@ -138,15 +151,16 @@ class LoadRequest:
         Returns:
             False, with nothing recorded, if that load itself waits for one of them: waiting would be a deadlock.
         """
-        self._outer = [outer for _, outer in loaders.active_loads.get() if outer is not None]
-        for outer in self._outer:  # before the check: of two callers that start to wait for each other, one sees it
+        self._outer_loads = [outer for _, outer in loaders.active_loads.get() if outer is not None]
+        # Record before the check: of two callers that start to wait for each other, at least one finds the other
+        for outer in self._outer_loads:
             outer.waits_for.append(inflight)
-        if self._outer and inflight.depends_on(self._outer):
+        if self._outer_loads and inflight.depends_on(self._outer_loads):
             self.stop_following(inflight)
             return False
         return True
 
     def stop_following(self, inflight: InflightLoad) -> None:
         """Undo ``start_following``."""
-        for outer in self._outer:
+        for outer in self._outer_loads:
             outer.waits_for.remove(inflight)

@@ -1,4 +1,4 @@
-"""Claim a load, run its loader, and publish the outcome to the callers that wait for it."""
+"""Claims a load in the store, runs its loader, and publishes the outcome to the callers that wait for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def read_cache(request: LoadRequest) -> Program[CachedValue]:
-    """Read the value from the cache. A value that can't be read counts as absent."""
+    """Read the value from the cache. It counts as absent if the store is down or the value can't be deserialized."""
     coordinator = request.coordinator
     if not coordinator.same_server:
         return read_envelope((yield Fetch(request.user_key, request.version, request.key)))
@@ -51,48 +51,51 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
 
 
 def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """Act on the store's answer to a claim: load, return the value that was found, or retry."""
-    now, as_of = request.decode(claim.value_left, claim.value), claim.sent_at
+    """Act on the store's reply to a claim: load, return the value that was found, or retry."""
+    cached, as_of = request.decode(claim.value_left, claim.value), claim.sent_at
     if claim.verdict == CLAIMED:
         request.coordinator.single_flight.claimed(inflight, request.token, claim)
         if not request.coordinator.same_server:  # the value may have been stored since the read
             as_of = clock.now()
-            now = yield from reread(request, claim)
-            if now.value is not MISSING and now.fresh:
+            cached = yield from reread(request, claim)
+            if cached.value is not MISSING and cached.fresh:
                 yield from give_up_claim(request, claim)
-                return outcome_of_read(request, now, as_of)
-        return (yield from run_load(request, inflight, claim, now))
+                return outcome_of_read(request, cached, as_of)
+        return (yield from run_load(request, inflight, claim, cached))
     if not request.coordinator.same_server:
         as_of = clock.now()
-        now = yield from read_cache(request)
-    if now.value is not MISSING:
-        return outcome_of_read(request, now, as_of)
+        cached = yield from read_cache(request)
+    if cached.value is not MISSING:
+        return outcome_of_read(request, cached, as_of)
     if claim.verdict == FRESH:  # fresh, but it can't be deserialized
         claim = (yield from claim_load(request, request.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
         return (yield from run_load(request, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
     if claim.verdict == UNCOORDINATED:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.verdict == FAILED:
-        return (yield from _resolve_note(request, inflight, claim))
+        return (yield from _resolve_without_value(request, inflight, claim))
     return RETRY
 
 
-def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """Act on the note of a load that has just ended without storing a value. Callers that waited for a value that isn't
-    stored load at once; a failure is raised only for callers with ``error_ttl``."""
+def _resolve_without_value(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
+    """Act on a claim that was refused because a load has just ended without storing a value.
+
+    If that value wasn't to be stored, callers that waited for it load at once. If the loader failed, callers with
+    ``error_ttl`` raise ``LoadFailed``. All others claim the load in spite of it.
+    """
     if claim.reason == REASON_NOT_STORED and claim.waited:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
         error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
         return LoadOutcome(error=error, as_of=claim.sent_at)
-    past = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
-    if past is not None and past.verdict != FAILED:
-        return (yield from resolve_claim(request, inflight, past))
+    again = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
+    if again is not None and again.verdict != FAILED:
+        return (yield from resolve_claim(request, inflight, again))
     return (yield from run_load(request, inflight, None, NOT_FOUND))
 
 
 def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
-    """Read the value again under a claim. If that fails, the claim is given up in the background."""
+    """Read the value again after claiming the load. If that fails, give the claim up in the background."""
     try:
         return (yield from read_cache(request))
     except BaseException as failure:
@@ -116,23 +119,23 @@ def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Progr
 
 
 def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
-    """Release the claim and the followers of a load whose task never began."""
+    """Give up the claim of a load whose task never began, and let its followers start again."""
     if claim is not None:
         cleanup = request.load.abandoning(request.token, claim.hold, request.lease)
         request.coordinator.performer.handlers[type(cleanup)](cleanup)
     request.coordinator.single_flight.finish(request.key, inflight, RETRY)
 
 
-def outcome_of_read(request: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
-    """Return the outcome of a read that was sent at ``as_of``."""
-    source: Source = "waited" if now.fresh else "stale"
-    return LoadOutcome(now.value, source, values=request.coordinator.values, fresh_for=now.fresh_for, as_of=as_of)
+def outcome_of_read(request: LoadRequest, cached: CachedValue, as_of: float) -> LoadOutcome:
+    """Return a cached value as the outcome of a load. ``as_of``: when its read was sent."""
+    source: Source = "waited" if cached.fresh else "stale"
+    return LoadOutcome(cached.value, source, values=request.coordinator.values, fresh_for=cached.fresh_for, as_of=as_of)
 
 
 def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Claim | None]:
     """Claim the load.
 
-    On a separate server the first attempt doesn't wait: callers never wait for a server that is down.
+    On a separate server the first attempt doesn't wait, so that a server that is down is noticed without a wait.
 
     Returns:
         The claim, or None if the store can't be reached.
@@ -157,7 +160,7 @@ def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Cla
 def run_load(
     request: LoadRequest, inflight: InflightLoad, claim: Claim | None, before: CachedValue
 ) -> Program[LoadOutcome]:
-    """Run the loader, with or without a claim, and store its value."""
+    """Run the loader and, with a claim, store its value. ``before``: the value that the cache has, stale or absent."""
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
     context = loaders.LoadContext(request.user_key, before.value)
@@ -172,10 +175,10 @@ def run_load(
         metrics.finished(
             coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
         )
-        serves = before.value is not MISSING and options.stale_if_error
-        pause = options.pause_after_error(stale_served=serves)
+        serves_stale = before.value is not MISSING and options.stale_if_error
+        pause = options.pause_after_error(stale_served=serves_stale)
         shared = yield from completion.failed(error, pause)
-        if serves:
+        if serves_stale:
             metrics.log.warning("A stale value of %r is served, since its loader failed: %r", request.name, error)
             if shared:
                 coordinator.back_off(request.key, pause)
@@ -199,7 +202,7 @@ def run_load(
 
 
 def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
-    """Let followers of the load wait only until its claim is void, or ``max_hold`` is over."""
+    """Let followers of the load wait only until its claim is void, or it has run for ``max_hold``."""
     abandon = partial(request.coordinator.single_flight.abandon, request.key, inflight)
     if claim is not None and claim.hold is not None:
         claim.hold.on_void = abandon
@@ -208,7 +211,7 @@ def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | N
 
 
 def loader_effect(loader: Any, arguments: tuple[Any, ...], within: loaders.LoadStack) -> Run:
-    """Return the effect that runs a loader. ``within``: the loads that it carries out."""
+    """Return the effect that runs a loader. ``within``: the loads that this call carries out."""
     return Run(
         partial(loaders.call_loader, loader, arguments, within),
         partial(loaders.acall_loader, loader, arguments, within),

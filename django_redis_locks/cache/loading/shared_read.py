@@ -1,9 +1,9 @@
-"""Coalesced reads: of many callers that read one value at the same time, one asks the store.
+"""Coalesces reads: of many callers that read one value at the same time, one sends the request.
 
-A caller that arrives during a read waits for it. If that read finds no value, the caller uses the result: its claim
-reads again. Otherwise the read began before the caller arrived, and the value may have changed since; so all callers
-that waited share one more read. Tasks share reads with tasks of their own event loop only, since another loop may be
-blocked.
+A caller that arrives during a read waits for it. If that read finds no value, the caller takes that result, since its
+claim will read the value again. If it finds one, the value may have changed after that read and before the caller
+arrived; so all callers that waited share one more read. Tasks share reads only with tasks of their own event loop,
+since another loop may be blocked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .singleflight import InflightLoad
 
 ABSENT = -2, None
+"""The reply for a value that doesn't exist."""
 
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
@@ -39,25 +40,25 @@ def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
             outcome = yield Follow(reads, read, until)
             if outcome is None or outcome is RETRY:
                 return (yield from _read(request))
-            found: tuple[int, Any] = outcome.value
-            return found
-    return (yield from _leading(request, key, read))
+            reply: tuple[int, Any] = outcome.value
+            return reply
+    return (yield from _read_for_all(request, key, read))
 
 
-def _leading(request: LoadRequest, key: Any, read: InflightLoad) -> Program[tuple[int, Any]]:
+def _read_for_all(request: LoadRequest, key: Any, read: InflightLoad) -> Program[tuple[int, Any]]:
     outcome = RETRY
     try:
-        found = yield from _read(request)
-        outcome = LoadOutcome(found)
-        return found
+        reply = yield from _read(request)
+        outcome = LoadOutcome(reply)
+        return reply
     finally:
         request.coordinator.reads.finish(key, read, outcome)
 
 
 def _read(request: LoadRequest) -> Program[tuple[int, Any]]:
-    at_once = clock.now()
+    retry_until = clock.now()  # not at all: the caller loads the value instead
     if request.needs_lifetime:
-        ((remaining_ms, data),), _, _ = yield from retry_command(read_command((request.key,)), at_once)
+        ((remaining_ms, data),), _, _ = yield from retry_command(read_command((request.key,)), retry_until)
         return remaining_ms, data
-    data, _, _ = yield from retry_command(get_command(request.key), at_once)
+    data, _, _ = yield from retry_command(get_command(request.key), retry_until)
     return (-2 if data is None else -1), data

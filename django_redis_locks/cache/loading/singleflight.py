@@ -1,6 +1,7 @@
 """In-process request coalescing: one load per key, whose outcome all callers of the process share.
 
-The same as Go's ``singleflight`` package, for threads and tasks. The first caller leads the load, the others follow it.
+Go's ``singleflight`` package does the same. The first caller *leads* the load, later ones *follow* it; both may be
+threads or tasks.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class LoadOutcome:
         value: ``MISSING`` if there is none.
         error: the exception that the loader raised, or None.
         source: where the value is from, for followers.
-        leader_only: it is for the leader only: a newer value was written during the load, or it isn't committed yet.
-        as_of: the time on the monotonic clock at which it was current. Callers that begin later may know of a newer
+        leader_only: followers don't get it: a newer value was written during the load, or it isn't committed yet.
+        as_of: the time on the monotonic clock at which it was current. A caller that began later may know of a newer
             value.
     """
 
@@ -59,7 +60,7 @@ class LoadOutcome:
         self._unserializable = False
 
     def is_valid_since(self, begin: float) -> bool:
-        """Whether a follower that began at this time may be given it."""
+        """Whether a follower whose call began at this time may get this outcome."""
         return not self.leader_only and begin <= self.as_of
 
     def failure(self, leads: bool) -> BaseException:
@@ -68,7 +69,7 @@ class LoadOutcome:
         return self.error if leads else for_another_caller(self.error, self._traceback)
 
     def copy(self) -> Any:
-        """Return the value for a follower: a copy of its own, as if it were read from the cache."""
+        """Return a copy of the value for a follower, as a read from the cache would."""
         if self._values is None:
             return self.value
         self.serialize()
@@ -89,7 +90,7 @@ class LoadOutcome:
 
 
 RETRY: Final = LoadOutcome()
-"""The load has no outcome: callers start again."""
+"""The load ended without an outcome: followers start again."""
 
 LOAD_ALONE: Final = LoadOutcome()
 """The outcome can't be shared: each caller loads for itself."""
@@ -115,7 +116,7 @@ class InflightLoad:
         self.leader_loop: object = None
         """The event loop of the task that leads it; None for a thread."""
         self.claimed: tuple[str, Claim] | None = None
-        """The token and the claim in the store, for a thread that has to take the load over from that task."""
+        """The token and the claim in the store, until a thread takes the load over from that task."""
 
     def is_done(self) -> bool:
         return self.outcome is not None
@@ -123,14 +124,14 @@ class InflightLoad:
     def depends_on(self, others: list[InflightLoad]) -> bool:
         """Whether it is one of these loads, or waits for one of them, directly or through others."""
         seen: set[InflightLoad] = set()
-        ahead = [self]
-        while ahead:
-            inflight = ahead.pop()
+        to_visit = [self]
+        while to_visit:
+            inflight = to_visit.pop()
             if inflight in others:
                 return True
             if inflight not in seen:
                 seen.add(inflight)
-                ahead.extend(inflight.waits_for)
+                to_visit.extend(inflight.waits_for)
         return False
 
 
@@ -162,8 +163,7 @@ class SingleFlight:
             self._inflight.pop(key, None)
 
     def abandon(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
-        """Let followers wait until ``at`` at most: the lease of the load is over, or its loader has run for too
-        long."""
+        """Let followers wait no longer than until ``at``, when the lease of the load or its ``max_hold`` ends."""
         with self._mutex:
             inflight.abandoned_at = min(inflight.abandoned_at, at)
             if clock.now() >= inflight.abandoned_at and self._inflight.get(key) is inflight:
@@ -191,7 +191,7 @@ class SingleFlight:
             if inflight.has_followers and not outcome.leader_only:
                 outcome.serialize()
         finally:
-            # All at once: in a chain of wake-ups, any busy thread would run between two of them
+            # All at once: if each follower woke the next one, any busy thread would run between two of them
             for event in inflight.events:
                 event.set()
 
@@ -249,14 +249,14 @@ class SingleFlight:
                 inflight.events.append(event)
 
     def _remove_event(self, inflight: InflightLoad, event: ThreadEvent | TaskEvent) -> None:
-        if not inflight.is_done():  # a finished load wakes nothing more, so many followers leave without the mutex
+        if not inflight.is_done():  # a finished load sets no more events, so its many followers skip the mutex
             with self._mutex:
                 if not inflight.is_done() and event in inflight.events:
                     inflight.events.remove(event)
 
 
 def _seconds_left(inflight: InflightLoad, until: float, leads: bool) -> float:
-    """Return the seconds for which a caller goes on waiting."""
+    """Return for how many more seconds a caller waits."""
     return 0.0 if inflight.is_done() else (until if leads else min(until, inflight.abandoned_at)) - clock.now()
 
 

@@ -1,4 +1,4 @@
-"""The end of a load: store its value, defer that to the end of a transaction, or give the claim up."""
+"""Ends a load: stores its value, defers that to the COMMIT of a transaction, or gives the claim up."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ REASON_NOT_STORED: Final = "unshared"
 
 
 def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
-    """Give a claim up. If the store doesn't answer, the claim ends with its lease.
+    """Give a claim up. If the store can't be reached, the claim ends with its lease.
 
     Args:
+        request: the request of the caller that made the claim.
+        claim: the claim.
         seconds: for how long the store keeps ``why`` for other callers; 0: not at all.
+        why: the reason, for messages; ``REASON_NOT_STORED`` if the load succeeded.
 
     Returns:
         False if the claim was void.
@@ -45,8 +48,12 @@ def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why:
 
 
 class LoadCompletion:
-    """Ends one load. Without a claim nothing is stored: writes and invalidations during the load would be
-    overwritten."""
+    """Ends one load. Without a claim its value isn't stored: that could overwrite a write or invalidation made during
+    the load.
+
+    A store that is deferred to COMMIT exchanges the claim for a *permit*, which isn't renewed and doesn't block other
+    loads.
+    """
 
     def __init__(
         self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation
@@ -59,17 +66,17 @@ class LoadCompletion:
         self._isolation = isolation
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
-        """End a load whose loader raised. Other callers get the error, too, for ``seconds``.
+        """End a load whose loader raised. For ``seconds`` the store returns the error to other callers, too.
 
         Returns:
-            Whether the error concerns other callers. False if the claim is void, or if the load ran inside a
-            transaction.
+            Whether followers get the error. False if the claim is void, or if the load ran inside a transaction.
         """
-        private = bool((yield from transactions.connections_of(self._request)))
+        in_transaction = bool((yield from transactions.connections_of(self._request)))
         if self._claim is None:
-            return not private
+            return not in_transaction
         why = f"{type(error).__name__}: {error}"
-        return (yield from give_up_claim(self._request, self._claim, 0.0 if private else seconds, why)) and not private
+        remembered = 0.0 if in_transaction else seconds
+        return (yield from give_up_claim(self._request, self._claim, remembered, why)) and not in_transaction
 
     def interrupted(self) -> Program[None]:
         """End a load that a signal or a cancellation interrupted: the claim is given up in the background."""
@@ -80,7 +87,7 @@ class LoadCompletion:
         """End a load with the loader's value. If the cache or a database connection raises, the claim is given up.
 
         Returns:
-            The outcome for callers, and what became of the value: "stored", "unstored", "fenced" or "failed".
+            The outcome for callers, and that of the store: "stored", "unstored", "fenced" or "failed".
         """
         try:
             return (yield from self._loaded(value))
@@ -140,26 +147,23 @@ class LoadCompletion:
         return LoadOutcome(value, leader_only=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, fresh_for: float | None) -> None:
-        if (
-            self._request.coordinator.down
-        ):  # another hook of this COMMIT has already waited for the store; the permit expires
-            return
-        run(self.store(value, data, fresh_for), self._request.coordinator.performer)
+        """Store the value after COMMIT. If the store is down, another hook of this COMMIT has already waited for it,
+        and the permit expires."""
+        if not self._request.coordinator.down:
+            run(self.store(value, data, fresh_for), self._request.coordinator.performer)
 
     def store(self, value: Any, data: Any, fresh_for: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store the value, unless the claim or the permit is void."""
         request, claim, as_of = self._request, self._claim, clock.now()
         if request.coordinator.same_server:
             storing = self._store_on_same_server(data, fresh_for)
+        elif request.coordinator.local:
+            storing = self._store_in_process(value, fresh_for)
         else:
-            storing = (
-                self._store_in_process(value, fresh_for)
-                if request.coordinator.local
-                else self._store_on_separate_server(value, fresh_for)
-            )
+            storing = self._store_on_separate_server(value, fresh_for)
         try:
             outcome = yield from storing
-        except LockBackendError as failure:  # the claim may have been void
+        except LockBackendError as failure:  # it isn't known whether the claim was void
             request.coordinator.failed(failure)
             outcome = "unstored"
         if outcome == "fenced":
@@ -176,23 +180,26 @@ class LoadCompletion:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
         remaining_ms = -1 if fresh_for is None else max(1, round((fresh_for + request.options.stale) * 1000))
-        store = yield from request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
-        return "stored" if store else "fenced"
+        stored = yield from request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
+        return "stored" if stored else "fenced"
 
     def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[str]:
-        """Check the claim and write in one step: leases and values are in this process."""
+        """Check the claim and write the value in one step, as leases and values are in this process."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
 
         def write(lag_ms: int) -> None:
             request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(fresh_for, lag_ms)))
 
-        store = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
-        return "stored" if store else "fenced"
+        stored = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
+        return "stored" if stored else "fenced"
 
     def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[str]:
-        """Check the claim, write, and check again. A value written by another client between the check and this write
-        is overwritten for a moment; the second check finds that, and the value is deleted."""
+        """Check the claim, write the value, and check the claim again.
+
+        If another client writes between the first check and this write, its value is overwritten. The second check
+        finds the claim void then, and the loaded value is deleted.
+        """
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
         try:
@@ -231,7 +238,7 @@ class LoadCompletion:
         return Store(request.user_key, request.version, request.key, value, seconds)
 
     def _lifetime(self, value: Any) -> float | None:
-        """Return the seconds for which a value is fresh; None: forever, 0: it isn't stored."""
+        """Return the seconds for which the loaded value is fresh; None: forever, 0: it isn't stored."""
         request = self._request
         ttl: float | None
         if self._context.ttl is not MISSING:
@@ -247,7 +254,7 @@ class LoadCompletion:
 
 
 def _limited(fresh_for: float | None, lag_ms: int) -> float | None:
-    """Limit a lifetime in seconds to the replica lag, in milliseconds, of a recent invalidation."""
+    """Limit a lifetime in seconds to the replica lag of a recent invalidation in milliseconds, 0 if there is none."""
     if not lag_ms:
         return fresh_for
     return lag_ms / 1000 if fresh_for is None else min(fresh_for, lag_ms / 1000)

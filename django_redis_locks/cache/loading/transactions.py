@@ -1,7 +1,6 @@
-"""Loads and invalidations inside database transactions: a loaded value is stored, and an invalidation carried out, at
-COMMIT.
+"""Loads and invalidations inside database transactions: values are stored, and invalidations carried out, at COMMIT.
 
-Values to store are referenced by the hooks given to ``on_commit`` only, since Django drops those at a rollback.
+Only the hooks given to ``on_commit`` reference the values to store, since Django drops those hooks at a rollback.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 OPEN_NOW_IN_SYNC_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
-"""Find the open transactions of the thread that runs synchronous code."""
+"""Finds the open transactions of the thread that runs the ``sync_to_async`` calls of a task."""
 
 
 class _ThreadLocal(threading.local):
@@ -60,7 +59,7 @@ _in_thread = _ThreadLocal()
 
 
 class UncommittedValue:
-    """A value that was loaded inside transactions, until the last of them ends."""
+    """A value that was loaded inside transactions, until the last of them is committed or one is rolled back."""
 
     def __init__(
         self, connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
@@ -92,42 +91,44 @@ class UncommittedValue:
 
 
 class _Savepoints:
-    """The savepoints of a hook: a rollback to one of them drops the hook.
+    """The set of savepoints under which a hook was added. At a rollback to one of them, Django drops the hook.
 
-    These are all savepoints made before it, and all whose name isn't Django's: Django's own set lacks those of
-    ``transaction.savepoint()``.
+    It contains all savepoints made before the hook, and those with a name that Django didn't generate. Django's own set
+    lacks the savepoints of ``transaction.savepoint()``.
     """
 
-    def __init__(self, made: int) -> None:
-        self._made = made
+    def __init__(self, made_before: int) -> None:
+        self._made_before = made_before
 
     def __contains__(self, sid: Any) -> bool:
         number = sid.rpartition("_x")[2]
-        return not number.isdecimal() or int(number) <= self._made
+        return not number.isdecimal() or int(number) <= self._made_before
 
 
 def connections_of(request: LoadRequest) -> Program[list[Any]]:
-    """Return the connections whose open transactions a load of this request runs in, and may be rolled back with."""
+    """Return the connections whose open transactions must commit before this request's value may be stored."""
     return [] if request.options.store_in_atomic == "now" else (yield from connections_around())
 
 
 def connections_around() -> Program[list[Any]]:
-    """Return the connections with open transactions around this caller, whatever ``store_in_atomic`` says."""
+    """Return the connections with open transactions around this caller, regardless of ``store_in_atomic``."""
     if running_loop() is None:
         return open_now()
     return (yield OPEN_NOW_IN_SYNC_THREAD) if has_waiting_thread() else []
 
 
 def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
-    """Whether the loaded value can never be stored outside its transactions, so that no other caller needs to wait for
-    it."""
+    """Whether the loaded value will never be stored, not even at COMMIT, so that no other caller should wait for it."""
     connections = yield from connections_of(request)
     return bool(connections) and not may_store(request, connections)
 
 
 def may_store(request: LoadRequest, connections: list[Any]) -> bool:
-    """Whether the value may be stored when these transactions commit, according to the settings. Not in a task, which
-    has no COMMIT of its own; nor from a snapshot, which may be older than an invalidation before the load."""
+    """Whether the value may be stored when these transactions commit, according to the settings.
+
+    Not in a task, which has no COMMIT of its own. Not unless the isolation level is READ COMMITTED: other levels read
+    from a snapshot, which may be older than an invalidation before the load.
+    """
     commits = request.stores and request.options.store_in_atomic == "on_commit" and running_loop() is None
     return commits and all(_is_set_to_read_committed(connection) for connection in connections)
 
@@ -138,23 +139,25 @@ def _is_set_to_read_committed(connection: Any) -> bool:
 
 
 class Isolation:
-    """The isolation level of the transactions around one loader call, asked for once even if the call loads many
+    """The isolation level of the transactions around one loader call, queried once even if the call loads many
     values."""
 
     def __init__(self) -> None:
         self._read_committed: bool | None = None
 
     def is_read_committed(self, connections: list[Any]) -> bool:
-        """Whether each statement of these transactions sees all commits before it. PostgreSQL is asked: a server, a
-        role or the transaction itself may have another isolation level than the settings."""
+        """Whether each statement of these transactions sees all commits before it.
+
+        PostgreSQL is queried, since its server, role or transaction may have another isolation level than the settings.
+        """
         if self._read_committed is None:
             self._read_committed = all(
-                _is_set_to_read_committed(each) and _says_read_committed(each) for each in connections
+                _is_set_to_read_committed(each) and _reports_read_committed(each) for each in connections
             )
         return self._read_committed
 
 
-def _says_read_committed(connection: Any) -> bool:
+def _reports_read_committed(connection: Any) -> bool:
     if connection.vendor != "postgresql":
         return True
     try:
@@ -181,12 +184,12 @@ def pending_value(request: LoadRequest) -> CachedValue | None:
 def defer_store(
     connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
 ) -> None:
-    """Keep a value for these transactions of this thread, and call ``store`` when the last of them commits."""
+    """Return this value to later reads inside these transactions, and call ``store`` when the last of them commits."""
     _in_thread.pending[request.lock_id] = UncommittedValue(connections, request, value, data, store)
 
 
 def forget(lock_id: LockId) -> None:
-    """Drop the uncommitted value of a lock after an invalidation: it is not stored."""
+    """Drop an uncommitted value after an invalidation: it isn't stored."""
     found = _in_thread.pending.pop(lock_id, None)
     if found is not None:
         found.drop()
@@ -195,17 +198,14 @@ def forget(lock_id: LockId) -> None:
 def forget_all(coordinator: CacheCoordinator) -> None:
     """Drop all uncommitted values that a clear of this cache concerns."""
     for lock_id, found in list(_in_thread.pending.items()):
-        theirs = found.coordinator
-        if (
-            lock_id.store == coordinator.load("", "").lock_id.store
-            and theirs.generations() == coordinator.generations()
-        ):
+        other = found.coordinator
+        if lock_id.store == coordinator.load("", "").lock_id.store and other.generations() == coordinator.generations():
             forget(lock_id)
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:
-    """Run a job when all these transactions are committed. A failure is logged then: it neither raises out of
-    ``atomic()`` nor prevents later hooks."""
+    """Run a job when all these transactions are committed, or at once if there are none. A failure after COMMIT is
+    logged: it neither raises out of ``atomic()`` nor prevents later hooks."""
     if not connections:
         job()
         return

@@ -253,7 +253,7 @@ def test_broker_that_is_down_is_not_waited_for_and_left_alone_for_a_while(
     assert time.monotonic() - begin < 5  # Celery's own retry=False takes six seconds
     loaded_here(report, 2031)
     assert called == [(2031, "M")]
-    assert "can't be handed over, and is done here" in caplog.text
+    assert "can't be handed over, and runs in this process" in caplog.text
     with ManualClock() as clock:
         for seconds, says in ((0, "refused"), (0, "a moment ago"), (loads.RETRY_AFTER + 1, "refused")):
             clock.advance(seconds)
