@@ -1,6 +1,7 @@
-"""The tunable numbers of the engine, each with its reason. Seconds unless the name says otherwise.
+"""Constants and tunable delays, timeouts and limits of the engine, with their reasons. They are in seconds unless
+stated otherwise.
 
-Numbers that may differ between engines are in ``Tuning``. Those that all processes of one store must agree on are
+Values that may differ between engines are in ``Tuning``. Values that must be equal in all processes of a store are
 constants.
 """
 
@@ -10,26 +11,26 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 RESERVED_FENCES: Final = 15
-"""An acquire reserves this many fences after its own, for waiters of the same process that adopt the lock without
-asking the store. The one after them sends a request, and learns whether another process waits."""
+"""The number of fences that an acquire reserves after its own, for waiters of the same process that adopt the lock
+without a request. The next waiter sends a request, whose reply says whether another process waits."""
 
 INDEX_RETENTION: Final = 3600.0
-"""How long the index, and this process, remember a hold after a lease without a release."""
+"""How long the index, and this process, remember a hold whose lease ended without a release."""
 
 DRIFT_SHARE: Final = 0.01
 DRIFT: Final = 0.002
-"""The clocks of this process and of the server may differ by 1 % of the lease and 2 ms; a hold ends that much earlier
-here."""
+"""The allowed clock difference between this process and the server: 1 % of the lease and 2 ms. This process ends a hold
+that much earlier."""
 
 SHORTEST_LEASE: Final = 0.01
-"""A lease below 10 ms can't outlive the round trip that brings the news of it."""
+"""10 ms. A shorter lease could end before the reply that grants it arrives."""
 
 LONGEST_LEASE: Final = 10 * 365 * 86400.0
-"""Ten years. A longer one is a mistake, and PEXPIRE overflows in the end."""
+"""Ten years. A longer lease is a mistake, and PEXPIRE has a limit."""
 
 
 BACKEND_WAIT: Final = 2.0
-"""For how long requests to an unreachable server are retried, unless the settings say otherwise."""
+"""How long requests to an unreachable server are retried, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,54 +38,57 @@ class Tuning:
     """The delays, time-outs and limits of one engine.
 
     Attributes:
-        max_poll_interval: The longest sleep of a waiter without asking the store again: the cost of a lost wake-up.
-        jitter: Spread of the retries, so that the waiters of many processes don't ask in one burst.
-        hand_overs: How many times in a row a lock may stay within a process while another one waits for it.
-        local_reuse_window: How long after the store was asked a lock may be adopted within a process without asking it
-            again: its lease is that much longer there. A lock that was taken away within this time is adopted all the
-                same.
-        yield_time: How long a process that gave the lock to another one lets pass before it asks again: the other one
-            needs a message and a round trip, and would always lose.
-        contention_memory: How long after a wait for a lock the next caller of the process expects to wait as well, and
-            lines up with its first request.
-        first_retry: The first pause before a store is asked again that couldn't be reached; it doubles,
+        max_poll_interval: The longest sleep of a waiter before it asks the store again; a lost wake-up costs that much.
+        jitter: The random share of pauses, so that the waiters of many processes don't send their requests at once.
+        hand_overs: How many times in a row a lock may stay within a process while another process waits for it.
+        local_reuse_window: How long after the last request a waiter of this process may adopt a released lock without a
+            request. In the store the lease is longer by this time. A lock that was taken away during this time is
+            adopted all the same.
+        yield_time: How long a process that gave the lock to another process pauses before its next request. The other
+            process needs a message and a round trip, and would otherwise always be too late.
+        contention_memory: How long after a wait for a lock the next caller of this process expects to wait, too, and
+            registers as a waiter with its first request.
+        first_retry: The first pause before a request to an unreachable store is repeated. Each pause is twice the last,
         longest_retry: up to this one.
-        probe_interval: How often a server that is down is asked whether it answers again.
-        renew_at: The share of a lease after which it is renewed: after a third of it two more tries fit in.
-        cleanup_delays: When a token with an unanswered attempt is deleted, besides after one lease: the request may be
-            on its way, and a late copy comes out of socket buffers within a second or so, or not at all.
+        probe_interval: The interval between requests that test whether an unreachable server is back.
+        renew_at: The share of a lease after which it is renewed. One third leaves time for two more attempts.
+        cleanup_delays: The delays after which the token of an unanswered attempt is deleted, besides once after its
+            lease. The request may still be under way: a late copy leaves the socket buffers within about a second, or
+            never.
         socket_timeout: How long one attempt of a caller may take, whatever the caller's wait.
         maintenance_timeout: How long one request of the maintenance thread may take.
-        subscribe_timeout: How long a subscriber, and the caller that opens it, waits for the server's confirmation.
-        subscriber_idle: How long without a waiter the subscriber's connection stays open.
-        subscriber_refused: When a server is asked again that refused a subscription.
-        inbox_after: How long a process holds a lock that it renews before it opens its inbox, in which it hears of
-            forced releases: most holds are over by then.
-        fence_wait: For how long a forced release asks the holder's process which fence its hold has,
-        fence_retry: and how often.
-        writer_lease: When the claim of a cache's writer ends that died.
-        load_lease: Of a load, renewed while its loader runs: how long others wait for a load after its process has
-            died.
-        transaction_wait: How long a caller inside of a transaction waits for another one's load: that may need a row
-            which the transaction has locked, or be in a transaction too, and keep its value to itself until COMMIT.
+        subscribe_timeout: How long the subscriber, and the caller that started it, wait for the server's confirmation.
+        subscriber_idle: How long the subscriber's connection stays open without a waiter.
+        subscriber_refused: The pause before a refused subscription is tried again.
+        inbox_after: How long a process must have held a renewed lock before it opens its inbox, which receives notices
+            of forced releases. Most locks are released earlier.
+        fence_wait: How long a forced release waits for the fence that it requests from the holder's process.
+        fence_retry: The interval between these requests.
+        writer_lease: The lease of a cache write. It ends the claim of a writer that died.
+        load_lease: The lease of a load, renewed while its loader runs: how long other callers wait after the loader's
+            process has died.
+        transaction_wait: How long a caller inside of a transaction waits for a load of another caller. That load may
+            need a row that the transaction has locked, or be inside of a transaction itself, so that its value is
+            stored at COMMIT only.
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
-        invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process
-            will.
-        invalidation_retry: When one that failed is repeated in the background for the first time; the pause doubles,
-        longest_invalidation_retry: up to this one: old values are served until then, and a few requests are no load for
-            a server.
-        longest_refused_retry: The same while the server refuses, perhaps for days, until an operator changes its
-            settings.
-        invalidation_memory: How long one is repeated. The ttl of what other processes have stored isn't known, and few
-            are longer than a day; a repeat after the end of the ttl costs one load.
-        most_invalidations: How many of one cache may wait for that; the oldest beyond that are dropped: memory is
-            bounded.
-        unstored_memory: How long after a load without a stored value waiters load it themselves, all at once.
-        leases_down_for: How long loads do without a store of leases that didn't answer: each request might take as long
-            again.
-        most_notices: How many calls of receivers and log handlers may wait for slow ones before them. The newest beyond
-            that are dropped, and counted: memory is bounded, whatever a receiver does.
-        longest_sleep: Of the maintenance thread; the operating system can't count any number of seconds.
+        invalidation_timeout: How long an invalidation is repeated if the store doesn't answer. No other process repeats
+            it.
+        invalidation_retry: The first pause before a failed invalidation is repeated in the background. Each pause is
+            twice the last,
+        longest_invalidation_retry: up to this one. Old values are served until then, and the load of a few requests is
+            small.
+        longest_refused_retry: The longest such pause while the server refuses requests, which may last for days, until
+            an operator changes its settings.
+        invalidation_memory: How long a failed invalidation is repeated. The ttl of values that other processes stored
+            is unknown, and rarely longer than a day. Repeating it after their ttl costs one load.
+        most_invalidations: The largest number of failed invalidations per cache. The oldest ones beyond it are dropped,
+            to bound the memory.
+        unstored_memory: How long after a load whose value wasn't stored all waiters load the value themselves, at once.
+        leases_down_for: How long loads don't use a store of leases that didn't answer: each request might take the
+            whole timeout again.
+        most_notices: The largest number of waiting calls of signal receivers and log handlers. The newest ones beyond
+            it are dropped and counted, to bound the memory if a receiver is slow.
+        longest_sleep: The longest sleep of the maintenance thread. Operating systems limit timeouts.
     """
 
     max_poll_interval: float = 2.0
@@ -123,7 +127,7 @@ class Tuning:
 
     @property
     def waiter_ttl(self) -> int:
-        """The milliseconds after which a process without requests is removed from the store's wait queue."""
+        """The milliseconds without a request after which a process is removed from the store's wait queue."""
         return round(2000 * self.max_poll_interval)
 
 
@@ -131,7 +135,7 @@ DEFAULT: Final = Tuning()
 
 
 class Tuned(Protocol):
-    """An object with a tuning, which may be replaced."""
+    """An object with a ``tuning`` that may be replaced."""
 
     @property
     def tuning(self) -> Tuning: ...

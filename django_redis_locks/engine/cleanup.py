@@ -1,5 +1,5 @@
-"""The cleanup queue: commands that the maintenance thread sends in the background. They delete what unanswered requests
-may have left, unregister waiters and pass wake-ups on. Each is idempotent, and is repeated while the store can't be
+"""The cleanup queue: commands that the maintenance thread sends in the background. They delete the tokens of unanswered
+requests, unregister waiters and pass wake-ups on. Each command is idempotent, and is repeated while the store can't be
 reached."""
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ..core.tuning import Tuned
 
 BATCH = 500
-"""The commands in one write: about 50 kB, and some milliseconds of the server's time."""
+"""The largest number of commands in one write: about 50 kB, and a few milliseconds of the server's time."""
 
 
 class CleanupQueue:
-    """The commands to send to one store, with their times. Used by the maintenance thread only."""
+    """The commands to send to one store, each at a time. Used by the maintenance thread only."""
 
     def __init__(self, backend: Backend, notify_waiters: Callable[[NotifyWaiters], object], engine: Tuned) -> None:
         self._backend = backend
@@ -38,14 +38,16 @@ class CleanupQueue:
         self._count = itertools.count().__next__
 
     def add(self, effect: Cleanup) -> None:
+        """Schedule the command of a cleanup at each of the ``cleanup_delays``, and after the lease."""
         now = clock.now()
-        # Reported as freed without a wake-up: a late copy of the request may have unregistered this process's own
-        # waiters
+        # bool: a freed lock counts as freed without waking another process, so that this process's waiters try at once.
+        # A late copy of the request may have unregistered them
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
             self._schedule(now + after, delete, effect.lock_id, now + effect.lease)
 
     def send(self, command: Command[int], lock_id: LockId) -> None:
+        """Schedule a command now, to be repeated for ``max_poll_interval`` while the store can't be reached."""
         now = clock.now()
         self._schedule(now, command, lock_id, now + self._engine.tuning.max_poll_interval)
 
@@ -67,17 +69,17 @@ class CleanupQueue:
         try:
             patience = max(0.05, min(self._engine.tuning.maintenance_timeout, until - clock.now()))
             replies = self._backend.call_many([command for command, _, _ in due], patience)
-        except Exception as error:  # noqa: BLE001 - whatever it is, these are sent again
+        except Exception as error:  # noqa: BLE001 - after any error the commands are sent again
             replies = [LockBackendError(repr(error))] * len(due)
-        again = clock.now() + 1.0
+        next_try = clock.now() + 1.0
         for (command, lock_id, end), reply in zip(due, replies, strict=True):
             try:
                 if isinstance(reply, LockBackendError):
                     raise reply
                 freed = command.read(reply)
             except LockBackendError:
-                if again < end:  # the store is down: repeat until the lease ends by itself
-                    self._schedule(again, command, lock_id, end)
+                if next_try < end:  # repeat until the lease has ended
+                    self._schedule(next_try, command, lock_id, end)
                 continue
             if freed:
                 self._notify_waiters(NotifyWaiters(lock_id, freed > 1))

@@ -1,5 +1,5 @@
-"""Confirms holds of this process that may have been released by force, or that were asked for their fence; and opens
-the inbox that receives such messages. Runs in the maintenance thread."""
+"""Confirms this process's holds on request: after a message that a lock was released by force, or that asks for the
+fence of a hold. Also opens the inbox that receives these messages. Runs in the maintenance thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .renewal_schedule import RenewalSchedule
 
 MAX_PENDING = 10_000
-"""Locks that may wait for a confirmation. The loss of others is noticed by their next renewal."""
+"""The largest number of locks that wait for a confirmation. The loss of others is detected by their next renewal."""
 
 
 class Confirmations:
@@ -50,7 +50,7 @@ class Confirmations:
         return True
 
     def plan_inbox(self, hold: Hold) -> float:
-        """Plan the inbox of a hold that is renewed. Short holds cost nothing: they have ended by then."""
+        """Plan to open the inbox of a renewed hold later. Short holds don't need one: they have ended by then."""
         self.due = hold.since + self.after
         return self.due
 
@@ -68,7 +68,8 @@ class Confirmations:
         """Confirm the requested holds, which also publishes their fences.
 
         Args:
-            timeout: seconds to wait for replies. An unanswered hold isn't lost: its next renewal finds out.
+            timeout: seconds to wait for replies. A hold without a reply doesn't count as lost: its next renewal
+                decides.
 
         Returns:
             The holds that the store doesn't have any more.
@@ -76,23 +77,26 @@ class Confirmations:
         lock_ids = {self._lock_ids.popleft() for _ in range(len(self._lock_ids))}
         if not lock_ids:
             return []
-        asked: dict[Hold, Command[bool]] = {}
+        commands: dict[Hold, Command[bool]] = {}
         for hold, lease in self._schedule.holds():
             if hold.lock_id in lock_ids and _needs_confirmation(hold):
-                asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
+                commands[hold] = lease.prolong(hold.token, 1)  # 1 ms: a renewal never shortens the lease
         for grant in [grant for lock_id in lock_ids for grant in registry.at(lock_id)]:
             if grant.lock.performer is self._engine and _needs_confirmation(grant.hold):
-                asked[grant.hold] = grant.lock.adopt_command(grant.hold)(grant.hold.token, 1)
-        replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
-        return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
+                commands[grant.hold] = grant.lock.adopt_command(grant.hold)(grant.hold.token, 1)
+        replies = self._backend.call_many(list(commands.values()), timeout) if commands else []
+        return [
+            hold for (hold, command), reply in zip(commands.items(), replies, strict=True) if _denied(command, reply)
+        ]
 
 
 def _needs_confirmation(hold: Hold) -> bool:
-    hold.reserved_fences = 0  # before the state is read: from now on the next hold sends a request
+    hold.reserved_fences = 0  # before the state is read, so that from now on the next waiter sends a request
     return hold.live
 
 
 def _denied(command: Command[bool], reply: object) -> bool:
+    """Return whether the reply says that the hold is gone. An error doesn't say so."""
     try:
         return not isinstance(reply, LockBackendError) and not command.read(reply)
     except LockBackendError:

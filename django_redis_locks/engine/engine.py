@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 ALWAYS_SENT: Final = frozenset({"load/block", "load/clear", "load/put", "load/unblock"})
-"""Commands of cache writers that are sent even while the server is known to be down: the cache's own server may be
-up."""
+"""The commands of cache writers. They are sent even while the server of locks counts as down, because the cache's own
+server may be up."""
 
 
 class Engine:
@@ -158,10 +158,10 @@ class Engine:
 
     def _task_event(self) -> TaskEvent:
         loop = running_loop()
-        assert loop is not None  # noqa: S101 - we are in a coroutine
+        assert loop is not None  # noqa: S101 - called from coroutines only
         return TaskEvent(loop, self.call_at)
 
-    # What the subscriber calls
+    # Called by the subscriber
 
     def on_message(self, number: str, lock: str) -> None:
         """Handle a message: a request to confirm holds, or a wake-up, which is passed on if no waiter is left here."""
@@ -172,9 +172,11 @@ class Engine:
             self.left(lock_id, "", None)
 
     def on_reconnect(self) -> None:
+        """Have all waiters send a request: messages may have been lost."""
         self._queues.wake_all()
 
     def expects_messages(self) -> bool:
+        """Return whether this process waits for a lock of this store or holds one, so that messages concern it."""
         store = self.backend.identity
         return (
             len(self._queues) > 0
@@ -183,6 +185,10 @@ class Engine:
         )
 
     def may_block(self) -> None:
+        """
+        Raises:
+            SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
+        """
         if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
             raise SynchronousOnlyOperation(
                 "You cannot call this from an async context - use the a-twin of the method "
@@ -190,6 +196,8 @@ class Engine:
             )
 
     def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
+        """Clean up after the last waiter of a queue: free a lock that was handed over to it, and unregister the
+        queue."""
         if handed is not None:
             hold = handed.hold
             self._maintenance.clean_up(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
@@ -208,7 +216,7 @@ def _do_nothing() -> None:
 
 
 _queues: dict[str, LocalQueues] = {}
-"""By the identity of the store: two aliases of one server share their queues."""
+"""The local queues by the identity of the store: two aliases of one server share them."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 

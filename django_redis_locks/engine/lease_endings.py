@@ -1,4 +1,4 @@
-"""Has the registry forget holds that aren't renewed when their leases end, on the renewal schedule."""
+"""Has the registry forget holds without renewal when their leases end. Uses the renewal schedule as its timer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LeaseEndings:
         self._wake_by(self._schedule.add(hold, _never, hold.lease, now, period, replace=False))
 
     def check(self, hold: Hold, now: float) -> None:
-        """Forget a hold whose lease has ended. A referenced hold is checked again a lease later."""
+        """Forget a hold whose lease has ended. If its grant is still referenced, check again one lease later."""
         over = now >= hold.deadline or hold.lost_why is not None
         if not over or not registry.forget_unused(hold):
             self.schedule(hold, now + hold.lease / 1000 if over else hold.deadline)

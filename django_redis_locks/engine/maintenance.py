@@ -1,10 +1,10 @@
-"""The maintenance thread: one daemon thread per backend, for all work that no caller waits for.
+"""The maintenance thread: one daemon thread per backend, for all background work.
 
-It renews leases after a third of each, all that are due in one write; deletes what unanswered requests may have left;
+It renews each lease after a third of it, all due leases in one write; deletes the tokens of unanswered requests;
 reports lost leases to their holders; and runs the timers of sleeping tasks. A lease is renewed while its hold is
-reachable: through the registry while the owner lives, afterwards only through the user's own references.
+referenced: by the registry while the owner lives, afterwards by the user's code only.
 
-``put`` is safe anywhere, in a finalizer or a signal handler too.
+``put`` may be called from anywhere, including finalizers and signal handlers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("django_redis_locks.renew")
 
-EXIT_FLUSH = 1.0  # seconds that the interpreter's exit may spend on queued releases
+EXIT_FLUSH = 1.0
+"""The seconds for which queued releases may delay the exit of the interpreter."""
 
 
 class MaintenanceThread:
@@ -106,7 +107,7 @@ class MaintenanceThread:
 
     def forget_at_end(self, hold: Hold) -> None:
         """Have the registry forget a hold that isn't renewed, when its lease ends."""
-        with contextlib.suppress(LockBackendError):  # no thread can be started: this only costs memory
+        with contextlib.suppress(LockBackendError):  # without a thread the registry only needs more memory
             if hold.pid != self._started_in:
                 self._start_for(hold)
             hold.watched = True
@@ -122,9 +123,12 @@ class MaintenanceThread:
         self._started_in = self._pid
 
     def clean_up(self, effect: Cleanup) -> None:
+        """Carry out a cleanup in the background."""
         self._reset_if_forked()
         self.put(lambda: self._cleanups.add(effect))
-        with contextlib.suppress(LockBackendError):  # the caller's own error is the one to report
+        with contextlib.suppress(
+            LockBackendError
+        ):  # the caller is handling an error of its own, which must not be masked
             self._thread.start()
 
     def send(self, command: Command[int], lock_id: LockId) -> None:
@@ -151,18 +155,19 @@ class MaintenanceThread:
         Raises:
             LockBackendError: this process can't start a thread.
         """
-        box: list[Callable[[], object]] = [ring]
+        pending: list[Callable[[], object]] = [ring]  # empty once cancelled
 
         def plan() -> None:
-            self._timers.at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
+            self._timers.at(at, lambda: [ring() for ring in tuple(pending)], lambda: pending)
 
         self._reset_if_forked()
-        self._thread.start()  # first: if it raises, no job must be left
+        self._thread.start()  # before put(): if it raises, no job must be left
         self.put(plan)
-        return box.clear
+        return pending.clear
 
     def _reset_if_forked(self) -> None:
-        """Detect a fork that ran no Python hooks, before a job is queued: it would be lost."""
+        """Detect a fork that ran no Python hooks. Called before a job is queued, because a later reset would drop
+        it."""
         if self._pid != os.getpid():
             with _fork_mutex:
                 if self._pid != os.getpid():
@@ -174,7 +179,7 @@ class MaintenanceThread:
         self._wakeup.set()
 
     def wake(self) -> None:
-        """Have the thread check what is due, because another clock was installed."""
+        """Have the thread check its schedules, because another clock was installed."""
         self._confirmations.due = inf
         self._wakeup.set()
 
@@ -185,7 +190,7 @@ class MaintenanceThread:
 
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until all jobs so far and all cleanup that is due are done, for at most ``seconds``."""
-        for _ in range(2):  # the second job runs after the whole pass that ran the first one
+        for _ in range(2):  # the second job runs after the complete pass of the first one
             self._call_and_wait(lambda: None, seconds)
 
     def renewed(self) -> list[Hold]:
@@ -223,9 +228,9 @@ class MaintenanceThread:
             until = self._next_due()
             with self._mutex:
                 self._sleeps_until = until
-            if (
-                self._next_due() >= until
-            ):  # a caller that added a job in between saw ``_sleeps_until``, or its job is seen here
+            # A caller that adds a job at this moment either has seen _sleeps_until, and wakes the thread, or its job is
+            # seen here
+            if self._next_due() >= until:
                 break
         if not self._jobs:
             self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.longest_sleep))
@@ -245,10 +250,11 @@ class MaintenanceThread:
         )
 
     def _request_timeout(self) -> float:
-        """Return the timeout, in seconds, of a request that must not delay the next job much."""
+        """Return the timeout, in seconds, of a request that must not delay the next job for long."""
         return max(0.05, min(self._engine.tuning.maintenance_timeout, self._next_due() - clock.now()))
 
     def _wake_by(self, due: float) -> None:
+        """Wake the thread at a time, if it would sleep longer."""
         with self._mutex:
             early = due < self._sleeps_until
             if early:
@@ -271,7 +277,7 @@ def _wake_all() -> None:
 
 
 _fork_mutex = threading.RLock()
-"""Only taken in a child after a fork without hooks, so the parent's threads never held it."""
+"""Only used in a child of a fork without hooks, so no thread of the parent can have held it at the fork."""
 
 
 def _flush_at_exit() -> None:

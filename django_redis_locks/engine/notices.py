@@ -1,7 +1,7 @@
-"""The thread that runs the user's code for the maintenance thread: log handlers, signal receivers, ``on_lost``.
+"""The notice thread: runs the user's code (log handlers, signal receivers, ``on_lost``) for the maintenance thread.
 
-They may block, and many locks are often lost at once: a mail handler that takes seconds must not delay the renewal of
-other leases. So the calls wait in a queue, in order of time, except ``on_lost``, which comes first.
+Such code may block, and many locks are often lost at once. A mail handler that takes seconds must not delay the renewal
+of other leases. So the calls wait in a queue in the order of their events; calls of ``on_lost`` come first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Notices:
         self._thread = BackgroundThread(self._run, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
-        """Queue a call, or drop it if ``most_notices`` calls wait. Its exceptions are logged."""
+        """Queue a call, or drop it if ``most_notices`` calls are queued. Exceptions of the call are logged."""
         if len(self._calls) < self._engine.tuning.most_notices:
             self._put(self._calls, call)
         else:
@@ -55,23 +55,21 @@ class Notices:
         queue.append(call)
         try:
             self._thread.start()
-        except (
-            LockBackendError
-        ):  # no thread can be started: the maintenance thread makes the call, unless it is making one
-            if not self._calling:
+        except LockBackendError:  # no thread can be started
+            if not self._calling:  # then the calling thread makes the calls
                 self._make_calls()
         else:
             self._wakeup.set()
 
     def wait_until_idle(self, seconds: float) -> None:
-        """Wait until all calls so far are made, for at most ``seconds``."""
+        """Wait until the calls queued so far are made, for at most ``seconds``."""
         if self._first or self._calls or self._calling:
             call_and_wait(partial(self._put, self._calls), lambda: None, seconds)
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
-        """Return whether there are calls to make, and the thread doesn't sleep in one."""
-        waits = bool(self._first or self._calls)
-        return (waits or self._calling) and not sleeps(self._thread.ident or 0)
+        """Return whether calls are queued or being made, and the thread doesn't sleep in one."""
+        queued = bool(self._first or self._calls)
+        return (queued or self._calling) and not sleeps(self._thread.ident or 0)
 
     def _run(self) -> None:
         while True:
@@ -84,9 +82,9 @@ class Notices:
             while queue := self._first or self._calls:
                 try:
                     queue.popleft()()
-                except BaseException as error:  # noqa: BLE001 - the user's code runs here: its SystemExit must not end the thread
+                except BaseException as error:  # noqa: BLE001 - a SystemExit of the user's code must not end the thread
                     end_process_on_exit(error)
-                    with contextlib.suppress(BaseException):  # a log handler may be what fails
+                    with contextlib.suppress(BaseException):  # the log handler may have failed
                         _log.exception("A notice of a lock failed")
             dropped, self._dropped = self._dropped, 0
             if dropped:

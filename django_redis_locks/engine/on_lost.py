@@ -1,4 +1,4 @@
-"""Runs ``on_lost`` when a lock is lost."""
+"""Runs the ``on_lost`` option when a lock is lost: cancels the task, or calls the callback."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
             ``at_once`` attribute, which must not block, is called immediately.
     """
     with hold.mutex:
-        wanted, hold.on_lost = hold.on_lost, None
-    grant = hold.grant() if callable(wanted) else None  # kept until the call is made
+        on_lost, hold.on_lost = hold.on_lost, None
+    grant = hold.grant() if callable(on_lost) else None  # referenced until the call is made
     loop = hold.loop if isinstance(hold.loop, asyncio.AbstractEventLoop) else None
 
     def call() -> None:
         try:
-            if wanted == "cancel":
+            if on_lost == "cancel":
                 task = hold.owner()
                 if isinstance(task, asyncio.Task) and hold.state is State.HELD:
                     task.cancel(f"lock {hold.name} was lost")
-            elif callable(wanted) and grant is not None:
-                wanted(grant)
-        except BaseException:  # noqa: BLE001 - the user's code runs here: its SystemExit must not end the thread
+            elif callable(on_lost) and grant is not None:
+                on_lost(grant)
+        except BaseException:  # noqa: BLE001 - a SystemExit of the user's code must not end the thread
             _log.exception("on_lost of lock %s failed", escape_unprintable(hold.name))
 
-    at_once = getattr(wanted, "at_once", None)
+    at_once = getattr(on_lost, "at_once", None)
     if at_once is not None:
         at_once()
     if loop is None:

@@ -1,8 +1,8 @@
-"""Outages of servers, a circuit breaker: one caller notices that a server is down, and the others fail immediately.
+"""A circuit breaker for servers: once one caller has found a server to be down, other callers fail immediately.
 
 A server is *down* when requests to it have failed for the whole ``backend_wait`` of a caller, and none was answered in
-between. From then on callers fail without a request. A thread probes the server once a second; the first answer ends
-the outage.
+between. From then on callers fail without a request. A thread probes the server once a second; the first reply ends the
+outage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOST_PROBES: Final = 5
 
 
 class Prober(Tuned, Protocol):
-    """The engine that the thread probes for."""
+    """The engine for which the thread probes the server."""
 
     def post(self, call: Callable[[], object], /) -> object:
         """Queue a call for the thread of notices."""
@@ -40,7 +40,7 @@ class Outage:
     """The state of one server, which several aliases may use.
 
     Args:
-        server: its address; after a space whatever else decides whether a client can reach it.
+        server: the address; after a space other options that decide whether the server can be reached.
 
     Attributes:
         suspected: the last request failed. While it is False no method needs to be called.
@@ -81,10 +81,10 @@ class Outage:
                     transient=True,
                     unreachable=True,
                 )
-            self._probed = now  # this caller probes the server; the others still fail
+            self._probed = now  # the request of this caller is a probe; other callers still fail
 
     def answered(self) -> None:
-        """Record that a request was answered, even with an error."""
+        """Record that the server replied to a request, perhaps with an error."""
         with self._mutex:
             was_down = self._down
             self.forget()
@@ -92,34 +92,35 @@ class Outage:
             self._engine.post(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
     def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Prober) -> float:
-        """Record that a request wasn't answered.
+        """Record that a request got no reply.
 
         Args:
             sent: when it was sent.
             failure: the reason, for the errors of callers that fail immediately from now on.
-            patience: seconds for which the caller retries an unreachable server. The shortest of all callers counts.
+            patience: seconds for which the caller retries an unreachable server. The caller with the fewest seconds
+                decides when the server counts as down.
             probe: sends a request; raises ``LockBackendError`` if the server can't be reached.
             engine: the caller's engine.
 
         Returns:
-            The seconds for which the caller may go on retrying.
+            The seconds for which the caller may continue to retry.
         """
         now = clock.now()
         with self._mutex:
             if self._down:
                 return self._since + patience - now
-            goes_on = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
-            if not goes_on:
-                self._since = now  # an earlier failure belongs to another outage
+            continues = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
+            if not continues:
+                self._since = now  # earlier failures belong to another outage
             self._last = now
             self.suspected = True
             left = self._since + patience - now
-            if left > 0 or not goes_on:  # a single failure is no outage
+            if left > 0 or not continues:  # a single failure isn't an outage
                 return left
             self._failure, self._probe, self._engine = failure, probe, engine
             try:
                 self._thread.start()
-            except LockBackendError:  # no thread can be started: each caller finds out for itself
+            except LockBackendError:  # without a thread to probe the server, each caller must try by itself
                 return 0.0
             self._probed = now
             self._down = True
@@ -135,11 +136,11 @@ class Outage:
                 self.probe()
 
     def probe(self) -> None:
-        """Send a request to the server; an answer ends the outage."""
+        """Send a request to the server; a reply ends the outage."""
         self._probed = clock.now()
         try:
             self._probe()
-        except Exception as failure:  # noqa: BLE001 - the next caller gets any other error itself
+        except Exception as failure:  # noqa: BLE001 - the next caller's own request raises any other error
             if isinstance(failure, LockBackendError) and failure.unreachable:
                 return
         self.answered()

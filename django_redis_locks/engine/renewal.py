@@ -1,4 +1,4 @@
-"""Renews the leases that are due, and reports the lost ones. Runs in the maintenance thread."""
+"""Renews leases and reports lost ones. Runs in the maintenance thread."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ class Renewals:
                 if hold is None:
                     continue
                 try:
-                    wanted = self._needs_renewal(hold, sent)
-                except Exception:  # noqa: BLE001 - as below
+                    needs_renewal = self._needs_renewal(hold, sent)
+                except Exception:  # noqa: BLE001 - a failure with one hold must not affect the others
                     self._retry_soon(hold, entry)
                     continue
-                if wanted:
+                if needs_renewal:
                     holds.append(hold)
                     entries.append(entry)
             if not holds:
                 return
             first_end = min(hold.deadline for hold in holds)
-            patience = (first_end - sent) / 3  # a server that doesn't answer must leave time for further attempts
+            timeout = (first_end - sent) / 3  # leaves time for further attempts if the server doesn't reply
             replies: list[Any]
             try:
                 replies = renew(
                     [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
                     self._backend,
-                    max(0.05, min(self._engine.tuning.maintenance_timeout, patience)),
+                    max(0.05, min(self._engine.tuning.maintenance_timeout, timeout)),
                 )
-            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay scheduled
+            except Exception as error:  # noqa: BLE001 - after any error these holds must stay scheduled
                 replies = [LockBackendError(repr(error))] * len(holds)
             for hold, entry, reply in zip(holds, entries, replies, strict=True):
                 try:
@@ -92,15 +92,16 @@ class Renewals:
                     self._retry_soon(hold, entry)
 
     def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
+        """Return the hold, or None if its owner has ended and nothing else references it."""
         hold = ref()
         if hold is not None and hold.owner() not in running and not is_alive(hold):
             registry.forget_hold(hold)
-            hold = None  # this frame must not keep it alive
+            hold = None  # drops the reference of this frame, so that the next line sees other references only
             hold = ref()
         return hold
 
     def _needs_renewal(self, hold: Hold, now: float) -> bool:
-        hold.reserved_fences = 0  # before the state is read: from now on the next hold sends a request
+        hold.reserved_fences = 0  # before the state is read, so that from now on the next waiter sends a request
         if hold.state is not State.HELD:
             return False
         if hold.lost_why is not None or not hold.renew_until:
@@ -140,7 +141,7 @@ class Renewals:
         self._schedule.add(hold, entry.prolong, entry.lease, now, pause, exact=True)
 
     def report_loss_at_end(self, hold: Hold, why: str) -> None:
-        """Report the loss when a lease that isn't renewed ends."""
+        """Schedule the report of a loss for the end of a lease that isn't renewed."""
         ref = weakref.ref(hold)
 
         def held() -> Hold | None:
@@ -152,13 +153,13 @@ class Renewals:
             if hold is None:
                 return
             now = clock.now()
-            if now < hold.deadline or not self.report_loss(hold, why, now):  # it was extended
+            if now < hold.deadline or not self.report_loss(hold, why, now):  # the lease was extended
                 self._timers.at(hold.deadline, end, held)
 
         self._put(lambda: self._timers.at(hold.deadline, end, held))
 
     def report_loss(self, hold: Hold, why: str, at: float = inf) -> bool:
-        """Mark a hold as lost and report it, unless it was released, or extended beyond ``at``, a time after its lease.
+        """Mark a hold as lost and report it, unless it was released, or its lease was extended beyond the time ``at``.
 
         Returns:
             Whether the hold has ended.

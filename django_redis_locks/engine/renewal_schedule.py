@@ -1,9 +1,9 @@
-"""The renewal schedule: which leases are due next.
+"""The renewal schedule: which leases must be renewed next.
 
-An acquire adds an entry to a plain dict, and its release removes it. When the first of the new entries is due, the
-maintenance thread sorts the remaining ones into slots: leases of one length that are due within one slot are renewed
-together at its beginning, in one write. So the cost of a lock doesn't grow with the number of holds, and short holds
-are never sorted.
+An acquire adds an entry to a plain dict, and the release removes it. When the first of the new entries is due, the
+maintenance thread sorts the remaining new entries into time slots. Leases of equal length in one slot are renewed
+together, at the beginning of the slot. So the cost of a lock doesn't grow with the number of holds, and short holds are
+never sorted.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class ScheduledRenewal(NamedTuple):
     """The next renewal of a hold.
 
     Attributes:
-        due: when, on the engine's clock.
-        hold: a weak reference to it.
+        due: the time of the renewal, on the engine's clock.
+        hold: a weak reference to the hold.
         prolong: makes the command for a token and a lease in milliseconds.
         lease: milliseconds.
-        exact: renewed at ``due``, not at the beginning of its slot.
+        exact: True to renew at ``due``, False to renew at the beginning of the slot of ``due``.
     """
 
     due: float
@@ -43,7 +43,8 @@ class ScheduledRenewal(NamedTuple):
 
 SLOTS = 60_000.0
 LONGEST_SLOT = 0.5
-"""Leases (in ms) that are due within the same sixtieth of their length, or half second, are renewed together."""
+"""The length of a slot in seconds: the lease in milliseconds divided by ``SLOTS``, a sixtieth of the lease; at most
+half a second."""
 
 _tuple, _ref = tuple.__new__, weakref.ref
 
@@ -63,7 +64,7 @@ class RenewalSchedule:
         self._new: dict[int, ScheduledRenewal] = {}
         self._known: dict[int, ScheduledRenewal] = {}
         self._first_new = inf
-        """No new entry is due before this time; the entry that set it may be removed by then."""
+        """No new entry is due before this time. The entry that was due then may have been removed since."""
         self._mutex = threading.RLock()
         # Used by the maintenance thread only:
         self._slots: dict[tuple[float, int], deque[tuple[int, ScheduledRenewal]]] = {}
@@ -88,7 +89,7 @@ class RenewalSchedule:
             hold: held weakly.
             prolong: makes the command for a token and a lease in milliseconds.
             lease: milliseconds.
-            since: now, or a moment ago, on the engine's clock.
+            since: the start of the period on the engine's clock: now, or a moment ago.
             period: seconds from ``since`` until the renewal.
             exact: False allows a slightly earlier renewal, together with others.
             replace: False keeps an entry that another thread adds at the same time.
@@ -98,7 +99,7 @@ class RenewalSchedule:
         """
         due = since + period
         entry: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
-        # A collected hold may have left an entry under the same id
+        # A hold that was garbage-collected may have left an entry under the same id
         if replace or self._new.setdefault(id(hold), entry).hold() is not hold:
             self._new[id(hold)] = entry
         if due < self._first_new:
@@ -107,6 +108,7 @@ class RenewalSchedule:
         return due
 
     def remove(self, hold: Hold) -> None:
+        """Remove the entry of a hold, if there is one."""
         key = id(hold)
         if self._new.pop(key, None) is None:
             self._known.pop(key, None)
@@ -145,12 +147,12 @@ class RenewalSchedule:
 
     def _sort_new(self) -> None:
         with self._mutex:
-            self._first_new = inf  # before the loop: an entry added during it is found by it, or sets this again
+            self._first_new = inf  # before the loop: an entry added later is seen by the loop, or sets this again
         new, known, slots = self._new, self._known, self._slots
         while new:
             try:
                 key, entry = new.popitem()
-            except KeyError:  # released at this moment
+            except KeyError:  # a release has just removed the last entry
                 return
             begin, lease = entry.due, entry.lease
             if not entry.exact:

@@ -1,4 +1,4 @@
-"""Timers of a thread."""
+"""Timers: the jobs of a thread, each at a time. Tasks sleep on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PRUNE_ABOVE = 64
-"""The number of jobs above which unwanted ones are removed."""
+"""The number of jobs above which cancelled ones are removed."""
 
 
 class Timers:
@@ -32,7 +32,7 @@ class Timers:
         return self._jobs[0][0] if self._jobs else inf
 
     def at(self, at: float, job: Callable[[], object], wanted: Callable[[], object]) -> None:
-        """Run ``job`` at a time. Once many wait, those are removed for which ``wanted`` returns a false value."""
+        """Run ``job`` at a time. When many jobs wait, those whose ``wanted`` returns a false value are removed."""
         heapq.heappush(self._jobs, (at, self._count(), job, wanted))
         if len(self._jobs) > self._crowded:
             self._jobs = [entry for entry in self._jobs if entry[3]()]

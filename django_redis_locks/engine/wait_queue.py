@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from ..core.tuning import Tuning
 
 
-mint_number = count(1).__next__  # numbers of queues
+mint_number = count(1).__next__
+"""Returns the number of a new queue."""
 
 
 class QueueEngine(Protocol):
-    """What a wait queue needs of its engine."""
+    """The methods of the engine that a wait queue uses."""
 
     @property
     def tuning(self) -> Tuning: ...
@@ -48,15 +49,25 @@ class QueueEngine(Protocol):
 
 
 class WaitQueue(QueueOutage):
+    """The waiters of one lock, in the order of their arrival. Only the head sends requests.
+
+    Args:
+        loop: the event loop of the waiting tasks, or None for threads.
+        next_try: the time of the head's next attempt, unless a wake-up comes earlier.
+    """
+
     wakeups = 0
+    """The number of wake-ups so far."""
     wakeups_seen = 0
     """The number of wake-ups when the last attempt began."""
     wakeups_answered = 0
-    """The number of wake-ups when the last attempt began that was answered."""
+    """The number of wake-ups when the last answered attempt began."""
     address = ""
-    """The address under which the store may have registered this queue; "" if it has not, or has woken it since."""
+    """The address under which the store may have registered this queue; "" if it hasn't, or has woken it since."""
     enqueued_at = 0
+    """When the store registered this queue, on the store's clock; 0 if it isn't registered."""
     handed: HandedOverLock | None = None
+    """The lock that was handed over to the head of this queue."""
     _number = ""
 
     def __init__(self, loop: object, next_try: float) -> None:
@@ -66,18 +77,18 @@ class WaitQueue(QueueOutage):
 
     @property
     def number(self) -> str:
-        """Identifies this queue of the process in the store. Numbers are never reused: an entry of an earlier queue is
-        removed later, and must not be mistaken for an entry of this one."""
+        """The number that identifies this queue of the process in the store. Numbers are never reused, because an entry
+        of an earlier queue may be removed late, and that must not remove an entry of this queue."""
         if not self._number:
             self._number = f"{mint_number():x}"
         return self._number
 
     def attempt(self, waiter: Waiter, until: float, engine: QueueEngine) -> Attempt | float | None:
-        """Let a waiter try to acquire.
+        """Decide whether a waiter may try to acquire now.
 
         Returns:
-            An ``Attempt`` if the waiter is to send a request, or to adopt a lock; None if ``until`` is over; otherwise
-            the longest time to sleep in seconds, on the ``gate`` that the waiter then has.
+            An ``Attempt`` if the waiter must send a request or adopt a lock; None if ``until`` is over; otherwise the
+            seconds that it may sleep at most, on its ``gate``.
         """
         if self.waiters[0] is not waiter:
             now = clock.now()
@@ -121,21 +132,21 @@ class WaitQueue(QueueOutage):
             self.handed = None
 
     def has_waiter(self) -> bool:
-        """Return whether a caller waits here. Removes heads without a caller first: exceptions kept those from
+        """Return whether a caller waits here. First removes heads whose caller is gone: an exception interrupted their
         leaving."""
         while self.waiters and self.waiters[0].caller() is None:
             self.reject_hand_over(self.waiters.pop(0))
         return bool(self.waiters)
 
     def reject_hand_over(self, waiter: Waiter) -> None:
-        """Note that the waiter's last attempt wasn't answered. The next head gets the lock that was handed over to
-        it."""
+        """Record that the waiter's last attempt got no reply. If a lock was handed over to it, the next head gets that
+        lock."""
         handed, attempt = self.handed, waiter.attempt
         if handed is not None and attempt is not None and handed in (attempt.handed, attempt.adopted):
             handed.rejected(attempt)
 
     def notify_all(self, _: object = None) -> None:
-        """Wake all waiters, to check whether they are the head. Safe in a finalizer."""
+        """Wake all waiters, which then check whether they are the head. Safe in a finalizer."""
         for waiter in list(self.waiters):
             if waiter.gate is not None:
                 waiter.gate.set()
@@ -152,11 +163,12 @@ class WaitQueue(QueueOutage):
         return isinstance(self.loop, asyncio.AbstractEventLoop) and self.loop.is_closed()
 
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
-        # The store or another process relies on this queue
+        """Have the engine clean up after the last waiter, if the store may still count on this queue."""
         if self.address or self.wakeups != self.wakeups_answered or self.handed is not None:
             engine.left(lock_id, self.address, self.handed)
             self.address, self.wakeups_answered, self.handed = "", self.wakeups, None
 
     def wake(self) -> None:
+        """Record a wake-up from the store, and wake the head."""
         self.wakeups += 1
         self.notify_head()
