@@ -7,7 +7,6 @@ to the process.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from django.core.signals import setting_changed
 from .client import Locks
 from .conf import SETTING, InvalidLockBackend, read
 from .conf import cache_settings as caches
-from .core import forks
+from .core.forks import ForkSafeLock
 from .core.tuning import Tuning
 from .engine.engine import Engine
 from .lock_maker import LockMaker, Options
@@ -38,7 +37,7 @@ class LockHandler(LockMaker):
     """``locks["alias"]`` gives the locks of an alias, ``locks.lock(...)`` is ``locks["default"].lock(...)``."""
 
     def __init__(self) -> None:
-        self._mutex = threading.RLock()
+        self._mutex = ForkSafeLock()
         self._clients: dict[str, Locks] = {}
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._configured: Mapping[str, Any] | None = None
@@ -53,7 +52,7 @@ class LockHandler(LockMaker):
         """
         client = self._clients.get(alias)
         if client is None:
-            with self._mutex:
+            with self._mutex.rlock:
                 client = self._clients.get(alias) or self._clients.setdefault(alias, self._open(alias))
         return client
 
@@ -107,7 +106,7 @@ class LockHandler(LockMaker):
 
     def reset(self) -> None:
         """Read the settings again at the next use. Locks that are held stay as they are."""
-        with self._mutex:
+        with self._mutex.rlock:
             self._clients = {}
 
     def _open(self, alias: str) -> Locks:
@@ -127,7 +126,7 @@ class LockHandler(LockMaker):
     def _engine_of(self, backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
         """The engine of a store. Aliases with equal settings share it."""
         key = (backend, location, repr(sorted(options.items())))
-        with self._mutex:
+        with self._mutex.rlock:
             engine = self._engines.get(key)
             if engine is None:
                 engine = self._engines[key] = Engine(backend(location, options, self.tuning), self.tuning)
@@ -143,13 +142,6 @@ locks = LockHandler()
 def engine_of(backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
     """Return the engine of a store, for packages that have no alias of it."""
     return locks._engine_of(backend, location, options)
-
-
-def _after_fork_in_child() -> None:
-    locks._mutex = threading.RLock()
-
-
-forks.in_child(_after_fork_in_child)
 
 
 def _reread(*, setting: str, **_: object) -> None:

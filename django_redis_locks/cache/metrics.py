@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from typing import Final
 
 from django.dispatch import Signal
 
-from ..core import forks
+from ..core.forks import ForkSafeLock
 
 log = logging.getLogger("django_redis_locks.cache")
 
@@ -34,13 +33,11 @@ an invalidation during the load prevented the store.
 """
 
 _counts: Counter[tuple[str, str]] = Counter()
-
-
-_mutex = threading.RLock()
+_mutex = ForkSafeLock()
 
 
 def count(alias: str, what: str) -> None:
-    with _mutex:  # an increment is a read and a write
+    with _mutex.rlock:  # an increment is a read and a write
         _counts[alias, what] += 1
 
 
@@ -53,16 +50,8 @@ def counters() -> dict[tuple[str, str], int]:
     load. ``timeouts``: waits that ended before the load. ``unlocked``: loads beside another one, or without a store.
     ``down``: requests that the store failed. ``nested``: loads inside other loads that couldn't wait.
     """
-    with _mutex:
+    with _mutex.rlock:
         return dict(_counts)
-
-
-def _after_fork_in_child() -> None:
-    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
-    _mutex = threading.RLock()
-
-
-forks.in_child(_after_fork_in_child)
 
 
 def finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:

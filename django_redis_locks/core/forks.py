@@ -1,57 +1,78 @@
-"""Fork hooks: reset the state that a child process has copied from its parent, such as connections and held locks.
+"""Forks: reset the state that a child process has copied from its parent, such as connections and held locks.
 
-``os.fork`` runs the hooks in the child. C code that forks by itself doesn't, so ``pid()`` also compares the process id
-with the known one. It is called before a token, thread or connection is created.
+``os.fork`` resets it in the child. C code that forks by itself doesn't, so ``pid()`` also compares the process id with
+the known one. It is called before a token, thread or connection is created.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+import weakref
+from typing import Protocol
 
 known = os.getpid()
-"""The id of the process for which the hooks ran last. The state of this package belongs to it."""
+"""The id of the process for which the state was reset last. The state of this package belongs to it."""
 
-_hooks: list[Callable[[], object]] = []
+
+class ForkAware(Protocol):
+    """An object with state that a child must not share with its parent."""
+
+    def after_fork_in_child(self) -> object:
+        """Reset that state. Another thread of the parent may have been changing it, with its mutex held."""
+
+
+_aware: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _mutex = threading.RLock()
 
 
-def in_child(hook: Callable[[], object]) -> None:
-    """Call ``hook`` in every forked child, to reset state that must not be shared with the parent."""
-    _hooks.append(hook)
+def reset_in_child(aware: ForkAware) -> None:
+    """Call ``aware.after_fork_in_child()`` in every forked child, for as long as the object lives."""
+    _aware.add(aware)
+
+
+class ForkSafeLock:
+    """A mutex that is free in a forked child, even if another thread of the parent held it.
+
+    Use it by ``with lock.rlock:``. A context manager written in Python may be interrupted by an exception of a signal
+    handler between its ``acquire()`` and the block, and then never release the lock.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork_in_child()
+        reset_in_child(self)
+
+    def after_fork_in_child(self) -> None:
+        self.rlock = threading.RLock()
 
 
 def pid() -> int:
-    """Return the process id. In a child of a fork without hooks, run the hooks first."""
+    """Return the process id. In a child of a fork without hooks, reset the state first."""
     found = os.getpid()
     if found != known:
-        _run_hooks()
+        _reset()
     return found
 
 
-def _run_hooks() -> None:
-    """Run the hooks once. ``known`` changes last, so that no other thread of the child continues with the parent's
-    state."""
+def _reset() -> None:
+    """Reset the state, once per process. ``known`` changes last, so that no other thread of the child continues with
+    the parent's state."""
     global known  # noqa: PLW0603 - one per process
     with _mutex:
         found = os.getpid()
         if found != known:
             try:
-                run_all(_hooks)
+                _reset_all()
             finally:
                 known = found
 
 
-def run_all(hooks: Iterable[Callable[[], object]]) -> None:
-    """Run all hooks even if one fails, because shared state would be worse, and raise the first error."""
+def _reset_all() -> None:
+    """Reset all objects even if one fails, because shared state would be worse, and raise the first error."""
     failures = []
-    for hook in hooks:
+    for aware in list(_aware):
         try:
-            hook()
+            aware.after_fork_in_child()
         except Exception as failure:  # noqa: BLE001 - raised when all are done
             failures.append(failure)
     if failures:
@@ -59,9 +80,9 @@ def run_all(hooks: Iterable[Callable[[], object]]) -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
+    global _mutex  # noqa: PLW0603 - another thread of the parent may have held it
     _mutex = threading.RLock()
-    _run_hooks()
+    _reset()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

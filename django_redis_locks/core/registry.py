@@ -57,6 +57,7 @@ class Registry:
         self._by_lock: dict[LockId, list[Grant]] = {}
         self.knows: Callable[[LockId], bool] = self._by_lock.__contains__
         """Return whether this process has a grant on a lock."""
+        forks.reset_in_child(self)
 
     def __len__(self) -> int:
         return len(self._grants)
@@ -212,5 +213,3 @@ class Registry:
 
 registry = Registry()
 """The grants of this process."""
-
-forks.in_child(registry.after_fork_in_child)

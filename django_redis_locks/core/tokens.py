@@ -22,13 +22,13 @@ class Tokens:
     in Redis stores one."""
 
     def __init__(self) -> None:
-        self.renew()
+        self.after_fork_in_child()
+        forks.reset_in_child(self)
 
-    def renew(self) -> _Source:
+    def after_fork_in_child(self) -> None:
         """Choose a new prefix and restart the counter, in one assignment: threads that run this at the same time must
         neither combine two sources nor keep the parent's."""
-        source = self._source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
-        return source
+        self._source: _Source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
 
     def mint(self) -> str:
         prefix, number = self._source
@@ -37,5 +37,3 @@ class Tokens:
 
 _tokens = Tokens()
 mint_token = _tokens.mint
-
-forks.in_child(_tokens.renew)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -88,7 +87,7 @@ class Engine:
             Subscribe: self._asubscribe,
             Sleep: lambda effect: self._task_event().wait(effect.seconds),
         }
-        _engines.add(self)
+        forks.reset_in_child(self)
 
     def close(self) -> None:
         """Close idle connections, and the subscriber."""
@@ -218,17 +217,8 @@ def _do_nothing() -> None:
 _queues: dict[str, LocalQueues] = {}
 """The local queues by the identity of the store: two aliases of one server share them."""
 
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-
 
 @clock.on_install
 def _forget_times() -> None:
     for queues in list(_queues.values()):
         queues.forget_times()
-
-
-def _after_fork_in_child() -> None:
-    forks.run_all([engine.after_fork_in_child for engine in list(_engines)])
-
-
-forks.in_child(_after_fork_in_child)

@@ -49,6 +49,7 @@ class Outage:
     def __init__(self, server: str) -> None:
         self._address = server.partition(" ")[0]
         self.after_fork_in_child()
+        forks.reset_in_child(self)
 
     def after_fork_in_child(self) -> None:
         """Forget the outage: the probing thread exists in the parent only."""
@@ -147,25 +148,14 @@ class Outage:
 
 
 _outages: dict[str, Outage] = {}
-_mutex = threading.RLock()
 
 
 def outage_of(server: str) -> Outage:
     """Return the outage state of a server."""
-    with _mutex:
-        return _outages.setdefault(server, Outage(server))
+    return _outages.setdefault(server, Outage(server))
 
 
 @clock.on_install
 def _forget_times() -> None:
     for outage in list(_outages.values()):
         outage.forget()
-
-
-def _after_fork_in_child() -> None:
-    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
-    _mutex = threading.RLock()
-    forks.run_all([outage.after_fork_in_child for outage in list(_outages.values())])
-
-
-forks.in_child(_after_fork_in_child)

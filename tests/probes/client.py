@@ -80,7 +80,7 @@ def mutexes_held(client: Locks) -> Iterator[None]:
 
 @contextmanager
 def aliases_mutex_held() -> Iterator[None]:
-    with locks._mutex:
+    with locks._mutex.rlock:
         yield
 
 

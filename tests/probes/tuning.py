@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from django_redis_locks import locks
-from django_redis_locks.engine import engine, outages
+from django_redis_locks.core import forks
+from django_redis_locks.engine import outages
+from django_redis_locks.engine.engine import Engine
 from tests.servers import UNHURRIED
 
 
@@ -28,4 +30,4 @@ class Tune:
 
     @staticmethod
     def _owners() -> list[Any]:
-        return [locks, *engine._engines]
+        return [locks, *(aware for aware in forks._aware if isinstance(aware, Engine))]

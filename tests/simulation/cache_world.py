@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, values
-from django_redis_locks.cache.loading import singleflight
 from django_redis_locks.cache.loading import store as load_completion
 from django_redis_locks.cache.loading.batch import get_values
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
@@ -111,8 +110,6 @@ class CacheWorld:
         self.server.forget()
         for client in self.clients:
             client.coordinator.retries.drop()
-            for group in (client.coordinator.single_flight, client.coordinator.reads):
-                singleflight._all.remove(group)
 
     def _quiet(self) -> bool:
         living = [client for client in self.clients if not client.process.dead]

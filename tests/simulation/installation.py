@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,15 +20,15 @@ from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
-from django_redis_locks.engine import engine, outages, wait_queue
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.engine import maintenance as renewal
+from django_redis_locks.engine import outages, wait_queue
+from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
     from django_redis_locks.client import Locks
-    from django_redis_locks.engine.engine import Engine
     from tests.simulation.network import Server
     from tests.simulation.scheduler import Scheduler
 
@@ -118,16 +119,19 @@ class Here:
         return current().owner
 
 
-class OwnEngine:
-    """The engines of a simulated process are one, whatever others the interpreter has."""
+class ForkAware:
+    """The objects that a simulated fork resets: of all engines of the interpreter, that of the process only."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
+        self._others = weakref.WeakSet(aware for aware in forks._aware if not isinstance(aware, Engine))
 
-    def add(self, engine: Engine) -> None:
-        pass
+    def add(self, aware: Any) -> None:
+        if not isinstance(aware, Engine):
+            self._others.add(aware)
 
-    def __iter__(self) -> Iterator[Engine]:
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._others
         yield self._installation.scheduler.process.engine
 
 
@@ -161,7 +165,7 @@ def installed() -> Iterator[Installation]:
         (os, "getpid", installation.getpid),
         (acquisition, "getpid", installation.getpid),
         (forks, "known", forks.known),
-        (engine, "_engines", OwnEngine(installation)),
+        (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),

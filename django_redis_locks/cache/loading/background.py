@@ -30,9 +30,10 @@ class _Pool:
     """A thread pool that starts with its first job; the child of a fork starts its own."""
 
     def __init__(self) -> None:
-        self.reset()
+        self.after_fork_in_child()
+        forks.reset_in_child(self)
 
-    def reset(self) -> None:
+    def after_fork_in_child(self) -> None:
         self.mutex = threading.RLock()
         self.executor: ThreadPoolExecutor | None = None
         self.waiting = 0
@@ -57,7 +58,6 @@ class _Pool:
 
 
 _pool = _Pool()
-forks.in_child(_pool.reset)
 
 _tasks: set[asyncio.Task[Any]] = set()
 """Strong references to running tasks: an event loop keeps weak ones only."""

@@ -7,7 +7,6 @@ in this process.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.cache import caches
@@ -21,7 +20,8 @@ from django.utils.module_loading import import_string
 from ...backends.memory import MemoryBackend
 from ...conf import DEFAULTS, SETTING
 from ...conf import cache_settings as servers
-from ...core import clock, durations, forks
+from ...core import clock, durations
+from ...core.forks import ForkSafeLock
 from ...core.keys import LockId, Spelling
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, engine_of, locks
@@ -187,7 +187,7 @@ def _sibling(lease: str, letter: str) -> str:
 
 
 _coordinators: dict[tuple[str, str | None], CacheCoordinator] = {}
-_mutex = threading.RLock()
+_mutex = ForkSafeLock()
 
 
 def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
@@ -204,7 +204,7 @@ def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoord
     alias = alias_of(cache)
     coordinator = _coordinators.get((alias, using))
     if coordinator is None:
-        with _mutex:
+        with _mutex.rlock:
             coordinator = _coordinators.get((alias, using)) or _coordinators.setdefault(
                 (alias, using), _make(alias, using)
             )
@@ -280,7 +280,7 @@ def _values_of(cache: Any) -> Values | None:
 @clock.on_install
 def forget_coordinators(**_: object) -> None:
     """Forget all coordinators after a change of settings."""
-    with _mutex:
+    with _mutex.rlock:
         for coordinator in _coordinators.values():
             coordinator.retries.drop()
         _coordinators.clear()
@@ -292,11 +292,3 @@ def _on_setting_changed(*, setting: str, **_: object) -> None:
 
 
 setting_changed.connect(_on_setting_changed, dispatch_uid="django_redis_locks.cache")
-
-
-def _after_fork_in_child() -> None:
-    global _mutex  # noqa: PLW0603 - another thread of the parent may have held it
-    _mutex = threading.RLock()
-
-
-forks.in_child(_after_fork_in_child)

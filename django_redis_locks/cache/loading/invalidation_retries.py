@@ -86,6 +86,7 @@ class Retries:
         self._closes_connections = closes_connections
         self.after_fork_in_child()
         _all.add(self)
+        forks.reset_in_child(self)
 
     def after_fork_in_child(self) -> None:
         """Forget all entries in the child of a fork: the parent repeats them."""
@@ -237,13 +238,6 @@ class Retries:
 
 
 _all: weakref.WeakSet[Retries] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    forks.run_all([retries.after_fork_in_child for retries in list(_all)])
-
-
-forks.in_child(_after_fork_in_child)
 
 
 @atexit.register

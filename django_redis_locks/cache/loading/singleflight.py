@@ -7,7 +7,6 @@ threads or tasks.
 from __future__ import annotations
 
 import threading
-import weakref
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -139,11 +138,11 @@ class SingleFlight:
     """The running loads of one cache in this process, by key. All methods are thread-safe."""
 
     def __init__(self) -> None:
-        self.clear()
-        _all.add(self)
+        self.after_fork_in_child()
+        forks.reset_in_child(self)
 
-    def clear(self) -> None:
-        """Forget all loads after a fork: they belong to the parent."""
+    def after_fork_in_child(self) -> None:
+        """Forget all loads: they belong to the parent."""
         self._mutex = threading.RLock()
         self._inflight: dict[Any, InflightLoad] = {}
 
@@ -258,14 +257,3 @@ class SingleFlight:
 def _seconds_left(inflight: InflightLoad, until: float, leads: bool) -> float:
     """Return for how many more seconds a caller waits."""
     return 0.0 if inflight.is_done() else (until if leads else min(until, inflight.abandoned_at)) - clock.now()
-
-
-_all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for single_flight in list(_all):
-        single_flight.clear()
-
-
-forks.in_child(_after_fork_in_child)

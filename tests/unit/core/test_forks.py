@@ -1,19 +1,40 @@
-"""What a fork's child begins anew."""
+"""What is reset in a forked child."""
 
 from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from django_redis_locks.core import forks
+from tests.forks import in_child
 
 
-def test_hook_that_raises_stops_no_other_hook() -> None:
+def test_reset_that_raises_stops_no_other_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """[H18] A connection that is still shared with the parent would be worse than what failed."""
     begun: list[str] = []
 
     def fail() -> None:
         raise ValueError("closed already")
 
+    resets = [lambda: begun.append("first"), fail, lambda: begun.append("last")]
+    monkeypatch.setattr(forks, "_aware", [SimpleNamespace(after_fork_in_child=reset) for reset in resets])
+    monkeypatch.setattr(forks, "known", -1)
     with pytest.raises(ValueError, match="closed already"):
-        forks.run_all([lambda: begun.append("first"), fail, lambda: begun.append("last")])
+        forks.pid()
     assert begun == ["first", "last"]
+    assert forks.known == os.getpid()
+
+
+def test_fork_safe_lock_held_by_another_thread_of_the_parent_is_free_in_the_child() -> None:
+    """[H18] The thread that would release it doesn't exist there."""
+    lock = forks.ForkSafeLock()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(lock.rlock.acquire).result()
+
+        def child() -> None:
+            assert lock.rlock.acquire(blocking=False)
+
+        in_child(child)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
 def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     """All that there is to renew in a child."""
     tokens = Tokens()
-    monkeypatch.setattr(forks, "_hooks", [tokens.renew])
+    monkeypatch.setattr(forks, "_aware", {tokens})
     monkeypatch.setattr(forks, "known", os.getpid())
     return tokens
 
@@ -92,11 +93,11 @@ def test_fork_unseen_by_python_is_found_by_the_next_command(
     begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H18] Before its token is made."""
-    renewed: list[int] = []
-    monkeypatch.setattr(forks, "_hooks", [lambda: renewed.append(1)])
+    aware = Mock()
+    monkeypatch.setattr(forks, "_aware", {aware})
     monkeypatch.setattr(forks, "known", -1)
     begin()
-    assert renewed == [1]
+    aware.after_fork_in_child.assert_called_once_with()
     assert forks.known == os.getpid()
 
 
