@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 
 from .client import Locks
 from .conf import SETTING, InvalidLockBackend, read
 from .conf import cache_settings as caches
+from .conf.reload import on_settings_change
 from .core.forks import ForkSafeLock
 from .core.tuning import Tuning
 from .engine.engine import Engine
@@ -137,16 +137,9 @@ class LockHandler(LockMaker):
 
 
 locks = LockHandler()
+on_settings_change(locks.reset)
 
 
 def engine_of(backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
     """Return the engine of a store, for packages that have no alias of it."""
     return locks._engine_of(backend, location, options)
-
-
-def _reread(*, setting: str, **_: object) -> None:
-    if setting in (SETTING, "CACHES"):
-        locks.reset()
-
-
-setting_changed.connect(_reread, dispatch_uid="django_redis_locks")

@@ -10,12 +10,12 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from ..conf import SETTING, InvalidLockBackend, Problem
 from ..conf import cache_settings as servers
 from ..conf.cache_settings import wraps
+from ..conf.reload import on_settings_change
 from ..core.suggestions import closest
 from ..handler import DEFAULT, locks
 from . import options as load_options
@@ -83,12 +83,7 @@ def _preset(alias: str) -> Mapping[str, Any]:
     return read_entry(entry.get("LOCATION"), params, caches.settings)[1]
 
 
-def _reread(*, setting: str, **_: object) -> None:
-    if setting == "CACHES":
-        _preset.cache_clear()
-
-
-setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache.stampede_settings")
+on_settings_change(_preset.cache_clear)
 
 
 def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:

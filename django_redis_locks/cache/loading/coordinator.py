@@ -14,12 +14,12 @@ from django.core.cache.backends.base import InvalidCacheBackendError
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from ...backends.memory import MemoryBackend
-from ...conf import DEFAULTS, SETTING
+from ...conf import DEFAULTS
 from ...conf import cache_settings as servers
+from ...conf.reload import on_settings_change
 from ...core import clock, durations
 from ...core.forks import ForkSafeLock
 from ...core.keys import LockId, Spelling
@@ -277,18 +277,11 @@ def _values_of(cache: Any) -> Values | None:
     return None
 
 
+@on_settings_change
 @clock.on_install
-def forget_coordinators(**_: object) -> None:
-    """Forget all coordinators after a change of settings."""
+def forget_coordinators() -> None:
+    """Forget all coordinators."""
     with _mutex.rlock:
         for coordinator in _coordinators.values():
             coordinator.retries.drop()
         _coordinators.clear()
-
-
-def _on_setting_changed(*, setting: str, **_: object) -> None:
-    if setting in (SETTING, "CACHES"):
-        forget_coordinators()
-
-
-setting_changed.connect(_on_setting_changed, dispatch_uid="django_redis_locks.cache")
