@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from celery.contrib.django.task import DjangoTask
+
+from django_redis_locks.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -150,8 +151,7 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Error messages about names that have the prefix of options and aren't options."""
     options = [name for name in known if name.startswith(PREFIXES)]
     wrong = sorted(name for name in set(names) - set(options) if name.startswith(PREFIXES))
-    near = {name: get_close_matches(name, options, n=1) for name in wrong}
-    return [f"there is no option {name}" + (f"; did you mean {near[name][0]}?" if near[name] else "") for name in wrong]
+    return [f"there is no option {name}{did_you_mean(closest(name, options))}" for name in wrong]
 
 
 def option_errors(task: type[TaskOptions]) -> list[str]:

@@ -14,7 +14,7 @@ from . import conf
 from .backends.memory import MemoryBackend
 from .conf import cache_settings as caches
 from .conf.overrides import DECORATOR_KEYS
-from .core.suggestions import closest
+from .core.suggestions import closest, hint
 from .declared import declared
 from .handler import DEFAULT, locks
 
@@ -74,13 +74,13 @@ def _decorator_problems(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
                 continue
             where = f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]"
             others = [other for using, other in uses if using == alias and other not in names]
-            close = closest(name, others, 0.8)
+            close = closest(name, others, similarity=0.8)
             of_calls = [key for key in override if key in DECORATOR_KEYS]
             if close:
                 yield conf.Problem(
                     "W060",
                     f"{where} is the name of no @redis_lock.",
-                    f"Did you mean {close!r}? If lock objects have this name, silence this check.",
+                    f"{hint(close)} If lock objects have this name, silence this check.",
                 )
             elif of_calls:
                 yield conf.Problem(

@@ -13,7 +13,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
 from ..core import durations
 from ..core.durations import Duration
-from ..core.suggestions import closest
+from ..core.suggestions import closest, did_you_mean
 from .results import MISSING
 
 ON_TIMEOUT: Final = ("load", "default", "raise")
@@ -166,7 +166,8 @@ def _checked(**given: Any) -> CheckedOptions:
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in NAMES:
-            raise TypeError(_unknown(name))
+            hint = did_you_mean(closest(name, NAMES, SYNONYMS), f"; there are {', '.join(NAMES)}")
+            raise TypeError(f"a load has no option {name!r}{hint}")
         check = _CHECKS.get(name)
         checked[name] = value if check is None else check(value, name)
     made = CheckedOptions(**checked)
@@ -176,12 +177,6 @@ def _checked(**given: Any) -> CheckedOptions:
 
 
 _known = lru_cache(1024, typed=True)(_checked)
-
-
-def _unknown(name: str) -> str:
-    close = SYNONYMS.get(name) or closest(name, NAMES)
-    hint = f"; did you mean {close}=?" if close else f"; there are {', '.join(NAMES)}"
-    return f"a load has no option {name!r}{hint}"
 
 
 def seconds_or_ever(value: Any, name: str) -> Any:

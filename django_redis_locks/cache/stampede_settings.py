@@ -16,7 +16,7 @@ from ..conf import SETTING, InvalidLockBackend, Problem
 from ..conf import cache_settings as servers
 from ..conf.cache_settings import wraps
 from ..conf.reload import on_settings_change
-from ..core.suggestions import closest
+from ..core.suggestions import closest, hint
 from ..handler import DEFAULT, locks
 from . import options as load_options
 from .loading.coordinator import alias_of
@@ -36,7 +36,8 @@ WRAPPED_KEYS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 WRAPPED_OPTIONS: Final = ("MAX_ENTRIES", "CULL_FREQUENCY")
 """Keys and options of the wrapped cache only."""
 
-OPTION_SYNONYMS: Final = {"LOCKS": USING, "TTL": "TIMEOUT"}
+SYNONYMS: Final = {**load_options.SYNONYMS, "locks": "using", "ttl": "timeout"}
+"""Other names of the keys and options. ``TIMEOUT`` is always a known name, which ends the circle of ttl and timeout."""
 
 
 def read_entry(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -93,12 +94,8 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
         if name in WRAPPED_KEYS:
             yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
         elif name not in ENTRY_KEYS:
-            hint = (
-                "Move it into OPTIONS."
-                if name in OPTION_NAMES
-                else _hint(str(name).upper(), (*ENTRY_KEYS, *OPTION_NAMES))
-            )
-            yield Problem("E042", f"{where}: unknown key {name!r}.", hint)
+            moved = "Move it into OPTIONS." if name in OPTION_NAMES else _hint(name, (*ENTRY_KEYS, *OPTION_NAMES))
+            yield Problem("E042", f"{where}: unknown key {name!r}.", moved)
     yield from _ttl(where, entry)
     given = entry.get("OPTIONS", {})
     if not isinstance(given, Mapping):
@@ -109,7 +106,7 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
         if name in WRAPPED_OPTIONS:
             yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
         elif name not in OPTION_NAMES:
-            yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(str(name).upper(), OPTION_NAMES))
+            yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(name, OPTION_NAMES))
         elif name != USING:
             yield from _value(where, name, value)
 
@@ -121,9 +118,8 @@ def _is_alias(alias: Any, table: Mapping[str, Any]) -> bool:
 def _location(where: str, location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
     if not _is_alias(location, table):
         others = [alias for alias, entry in table.items() if not wraps(entry)]
-        close = closest(location, others)
-        hint = f"Did you mean {close!r}?" if close else "LOCATION is the alias of the cache that is wrapped."
-        yield Problem("E040", f"{where}: LOCATION {location!r} isn't in CACHES.", hint)
+        suggestion = hint(closest(location, others), "LOCATION is the alias of the cache that is wrapped.")
+        yield Problem("E040", f"{where}: LOCATION {location!r} isn't in CACHES.", suggestion)
     elif wraps(table[location]):
         chain = [location]
         while chain.count(chain[-1]) == 1 and _is_alias(chain[-1], table) and wraps(table[chain[-1]]):
@@ -152,9 +148,10 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
     if name == "ON_TIMEOUT" and value == "default":
         yield Problem("E043", f"{where}: ON_TIMEOUT is 'load' or 'raise': get_or_set has no default to fall back on.")
     if name == "REFRESH" and value == "celery":
-        hint = "Take 'thread', or decorate functions with @cached(refresh=\"celery\")."
         yield Problem(
-            "E043", f"{where}: REFRESH 'celery' can't be: a worker can't find what get_or_set is given.", hint
+            "E043",
+            f"{where}: REFRESH 'celery' can't be: a worker can't find what get_or_set is given.",
+            "Take 'thread', or decorate functions with @cached(refresh=\"celery\").",
         )
 
 
@@ -167,9 +164,8 @@ def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
     except InvalidLockBackend:  # that is said of REDIS_LOCKS
         return
     if alias not in known:
-        close = closest(alias, known)
-        hint = f"Did you mean {close!r}?" if close else f"There is {', '.join(map(repr, known)) or 'none'}."
-        yield Problem("E044", f"{where}: USING {alias!r} isn't in {SETTING}.", hint)
+        suggestion = hint(closest(alias, known), f"There is {', '.join(map(repr, known)) or 'none'}.")
+        yield Problem("E044", f"{where}: USING {alias!r} isn't in {SETTING}.", suggestion)
 
 
 def _needs_locks(alias: str, entry: Any) -> bool:
@@ -184,10 +180,8 @@ def _needs_locks(alias: str, entry: Any) -> bool:
     return servers.why_not_usable(alias) is not None
 
 
-def _hint(name: str, known: tuple[str, ...]) -> str:
-    meant = OPTION_SYNONYMS.get(name) or load_options.SYNONYMS.get(name.lower(), "").upper()
-    meant = OPTION_SYNONYMS.get(meant, meant)
-    close = meant or closest(name, known)
-    if close == "TIMEOUT":
-        return "Did you mean TIMEOUT, beside OPTIONS?"
-    return f"Did you mean {close!r}?" if close else f"Known are {', '.join(known)}."
+def _hint(name: object, known: tuple[str, ...]) -> str:
+    close = closest(name, ("TIMEOUT", *known), SYNONYMS)
+    return (
+        "Did you mean TIMEOUT, beside OPTIONS?" if close == "TIMEOUT" else hint(close, f"Known are {', '.join(known)}.")
+    )

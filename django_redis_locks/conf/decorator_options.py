@@ -164,7 +164,7 @@ def validate_methods(value: Any, what: str = "methods") -> frozenset[str]:
         raise ValueError(f'{what} is a set of verbs such as {{"POST", "PUT"}}, not {value!r}')
     found = frozenset(verb.upper() for verb in value)
     for verb in found.difference(VERBS):
-        close = closest(verb, VERBS, 0.7)
+        close = closest(verb, VERBS, similarity=0.7)
         if close or not verb.isascii() or not verb.replace("-", "").isalpha():
             raise ValueError(f"{what}: {verb!r} is no verb of HTTP{did_you_mean(close)}")
     return found

@@ -38,17 +38,6 @@ PLANNED = {
 }
 """Values of later versions. They get a message of their own."""
 
-OTHER_NAMES = {
-    "TIMEOUT": "EXPIRE",
-    "TTL": "EXPIRE",
-    "LEASE": "EXPIRE",
-    "BLOCKING_TIMEOUT": "WAIT",
-    "ON_FAILURE": "ON_CONFLICT",
-    "FAILURE_HANDLER": "ON_CONFLICT",
-    "FAILURE_STATUS": "STATUS",
-}
-"""Names that other libraries use for these settings, for "did you mean"."""
-
 ON_BACKEND_ERROR = ("closed", "open")
 
 

@@ -9,11 +9,12 @@ from django.utils.module_loading import import_string
 
 from ..backends.base import Backend
 from ..core import durations
+from ..core.arguments import SYNONYMS
 from ..core.holder import FIELDS
-from ..core.suggestions import closest
+from ..core.suggestions import closest, hint
 from . import cache_settings, decorator_options, overrides
 from .overrides import PER_NAME
-from .schema import DEFAULTS, ON_BACKEND_ERROR, OTHER_NAMES, PLANNED, SETTING, VERSION_WARNING, Problem
+from .schema import DEFAULTS, ON_BACKEND_ERROR, PLANNED, SETTING, VERSION_WARNING, Problem
 
 
 def problems(alias: str, entry: Any) -> Iterator[Problem]:
@@ -49,10 +50,8 @@ def handler_problems(alias: str, entry: Any) -> Iterator[Problem]:
 def _unknown_keys(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> Iterator[Problem]:
     for key in entry:
         if key not in known:
-            meant = OTHER_NAMES.get(str(key).upper())
-            close = meant if meant in known else closest(str(key).upper(), known)
-            hint = f"Did you mean {close!r}?" if close else f"Known are {', '.join(known)}."
-            yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
+            suggestion = hint(closest(key, known, SYNONYMS), f"Known are {', '.join(known)}.")
+            yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", suggestion)
 
 
 def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:

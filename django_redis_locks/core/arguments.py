@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .suggestions import closest
+from .suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SYNONYMS: Final = {
-    "timeout": ("expire",),
-    "ttl": ("expire",),
-    "lease": ("expire",),
-    "wait": ("timeout",),
-    "blocking_timeout": ("wait", "timeout"),
-    "auto_renewal": ("renew",),
-    "auto_renew": ("renew",),
-    "on_failure": ("on_conflict",),
-    "failure_handler": ("on_conflict",),
+SYNONYMS: Final = {
+    "timeout": "expire",
+    "ttl": "expire",
+    "lease": "expire",
+    "blocking_timeout": "wait",
+    "auto_renewal": "renew",
+    "auto_renew": "renew",
+    "on_failure": "on_conflict",
+    "failure_handler": "on_conflict",
+    "failure_status": "status",
+    "wait": "timeout",
 }
-"""Arguments of other libraries, with the names that they may have here."""
+"""Names of arguments and settings of locks in other libraries. ``wait`` is called ``timeout`` in ``acquire()``, as in
+``threading``."""
 
 _ADVICE: Final = {
     "blocking": "write acquire(blocking=False), or wait=0",
@@ -42,12 +44,6 @@ def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str
         TypeError: there is an unknown argument.
     """
     for name in arguments:
-        raise TypeError(f"{of} has no argument {name!r}; {_hint(name, known)}")
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    synonyms = [synonym for synonym in _SYNONYMS.get(name, ()) if synonym in known]
-    if not synonyms and name in _ADVICE:
-        return _ADVICE[name]
-    suggestion = synonyms[0] if synonyms else closest(name, known)
-    return f"did you mean {suggestion}=?" if suggestion else f"there are {', '.join(known)}"
+        suggestion = did_you_mean(closest(name, known, SYNONYMS), f"; there are {', '.join(known)}")
+        advice = f"; {_ADVICE[name]}" if name in _ADVICE else suggestion
+        raise TypeError(f"{of} has no argument {name!r}{advice}")

@@ -193,7 +193,7 @@ def test_function_without_a_name_of_its_own_needs_a_template() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"timeout": 5}, TypeError, "did you mean ttl="),
+    ({"timeout": 5}, TypeError, "did you mean 'ttl'"),
     ({"key": "x"}, TypeError, "comes first and has no name"),
     ({"stale": -1}, ValueError, "stale"),
     ({"many": 5}, TypeError, "many is a function"),

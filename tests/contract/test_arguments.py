@@ -128,19 +128,23 @@ def test_record_that_is_none_is_refused(face: Face, alice: Caller) -> None:
 
 def test_arguments_of_other_libraries_are_translated(face: Face, alice: Caller) -> None:
     """[L5] Or the message says what takes their place."""
-    for name, hint in (("blocking_timeout", "did you mean timeout="), ("wait", "timeout="), ("token", "its own")):
+    for name, hint in (
+        ("blocking_timeout", "did you mean 'timeout'"),
+        ("wait", "did you mean 'timeout'"),
+        ("token", "its own"),
+    ):
         refuse_type(
             f"acquire\\(\\) has no argument '{name}'; .*{hint}",
             lambda name=name: alice(face.lock().acquire, **{name: 1}),
         )
     for name, hint in (
-        ("blocking_timeout", "did you mean wait="),
-        ("auto_renewal", "did you mean renew="),
+        ("blocking_timeout", "did you mean 'wait'"),
+        ("auto_renewal", "did you mean 'renew'"),
         ("blocking", r"acquire\(blocking=False\)"),
         ("reentrant", r"rlock\(key\)"),
         ("using", r'locks\["alias"\]'),
         ("thread_local", r"grant\.release\(\)"),
-        ("exprie", "did you mean expire="),
+        ("exprie", "did you mean 'expire'"),
         ("colour", "there are expire"),
     ):
         refuse_type(f"has no argument '{name}'; .*{hint}", lambda name=name: face.lock(**{name: 1}))

@@ -117,17 +117,17 @@ class TestRefusals:
     def test_unknown_option_raises_TypeError_with_the_right_word(self) -> None:
         """Of the decorator and of a lock: redis-py's `timeout` is the lease, ours is a wait."""
         for option, hint in (
-            ("timeout", "did you mean expire="),
-            ("blocking_timeout", "did you mean wait="),
-            ("method", "did you mean methods="),
-            ("failure_handler", "did you mean on_conflict="),
+            ("timeout", "did you mean 'expire'"),
+            ("blocking_timeout", "did you mean 'wait'"),
+            ("method", "did you mean 'methods'"),
+            ("failure_handler", "did you mean 'on_conflict'"),
             ("colour", "there are key, expire"),
         ):
             with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
                 redis_lock("order", **{option: 5})
         for make in (locks.lock, locks.rlock, locks["default"].lock):
             for option, hint in (("timeout", "expire"), ("ttl", "expire"), ("waits", "wait")):
-                with pytest.raises(TypeError, match=f"no argument '{option}'; did you mean {hint}="):
+                with pytest.raises(TypeError, match=f"no argument '{option}'; did you mean '{hint}'"):
                     make("a", **{option: 5})
 
 

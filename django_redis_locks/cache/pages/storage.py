@@ -1,4 +1,4 @@
-"""The cache and the options of the page cache's middleware, with the times for which pages are is_stored."""
+"""The cache and the options of the page cache's middleware, with the times for which pages are stored."""
 
 from __future__ import annotations
 

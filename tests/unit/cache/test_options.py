@@ -86,7 +86,7 @@ def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
         "lock_timeout": "wait",
     }
     for name, meant in meanings.items():
-        with pytest.raises(TypeError, match=f"no option '{name}'; did you mean {meant}="):
+        with pytest.raises(TypeError, match=f"no option '{name}'; did you mean '{meant}'"):
             options({name: 5})
     with pytest.raises(TypeError, match="there are ttl, stale"):
         options({"xyzzy": 5})
