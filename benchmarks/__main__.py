@@ -1,4 +1,4 @@
-"""Ours beside the peers: python -m benchmarks --rows 1,3 --only ours,raw,redis-py,baton"""
+"""Measure this library and others: python -m benchmarks --rows 1,3 --only ours,raw,redis-py,baton"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .adapters import ADAPTERS
 from .bench import Bench
 from .budgets import verdicts
 from .rows import ROWS, USUAL
-from .tables import cells, shown, text, troubles, view
+from .tables import cells, failure_notes, shown, text, view
 
 
 def main() -> int:
@@ -28,11 +28,16 @@ def main() -> int:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
             passed &= show(bench, row)
         publish.save(bench)
-        if not options.only and options.rows in (USUAL, ["growth"]):  # a part of them would be a mix of runs
+        if not options.only and options.rows in (
+            USUAL,
+            ["growth"],
+        ):  # a subset would mix the figures of two runs in one page
             publish.write(bench, options.rows)
             print(f"\nWritten: {publish.PAGE.relative_to(publish.ROOT)}")
     if os.getloadavg()[2] > len(os.sched_getaffinity(0)):
-        print("\nThis machine is busy: rows 3 to 5, which aren't pinned, tell little. CPU times and counts still hold.")
+        print(
+            "\nThis machine is busy: rows 3 to 5, which aren't pinned to a core, are unreliable. CPU times and counts are valid."
+        )
     print(
         f"{options.rounds} rounds, {time.monotonic() - began:.0f} s. All values: {publish.RAW.relative_to(publish.ROOT)}"
     )
@@ -58,13 +63,13 @@ def words(value: str) -> list[str]:
 
 
 def show(bench: Bench, row: str) -> bool:
-    """Prints the tables and the budgets of a row; whether all are met."""
+    """Print the tables and budgets of a row. Return whether all budgets are met."""
     print(f"\n{row}. {ROWS[row].title}")
     for case in bench.cases:
         if case.row == row:
             print(f"\n{view(case).caption} (placement: {case.placement})")
             print(text(cells(case)))
-            print(*troubles(case), sep="\n", end="")
+            print(*failure_notes(case), sep="\n", end="")
     found = [
         one for one in verdicts({f"{case.row} {case.name}": case for case in bench.cases}) if one.budget.row == row
     ]

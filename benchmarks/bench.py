@@ -1,4 +1,4 @@
-"""One run: a server of its own, the adapters in turn, and what they made of it."""
+"""One run: measures the adapters of each case in worker processes, and collects their figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.redis_server import RedisServer
 
 from .adapters import ADAPTERS
 from .jobs import Job, JobFailed
-from .stats import middle, ratio
+from .stats import nanmedian, ratio
 
 Placement = Literal["same", "split", "none"]
 
@@ -36,7 +36,7 @@ class Case:
         return self.figures.get(adapter, {}).get(metric, [])
 
     def value(self, adapter: str, metric: str) -> float:
-        return middle(self.series(adapter, metric))
+        return nanmedian(self.series(adapter, metric))
 
     def ratio(self, ours: str, theirs: str, metric: str) -> float:
         return ratio(self.series(ours, metric), self.series(theirs, metric))
@@ -53,13 +53,13 @@ class Bench:
         self.cpus = {"same": (cpus[0], cpus[0]), "split": (cpus[0], cpus[-1])}
         self._everywhere = set(cpus)
 
-    def wanted(self, adapters: Iterable[str]) -> list[str]:
-        """Those that the command line asks for: by name, or by the word before the first hyphen for all of ours."""
+    def selected(self, adapters: Iterable[str]) -> list[str]:
+        """The adapters that the command line selects: by name, or all of this library by `ours`."""
         if not self.only:
             return list(adapters)
         return [name for name in adapters if name in self.only or (name.startswith("ours") and "ours" in self.only)]
 
-    def slices(
+    def run_interleaved(
         self,
         case: Case,
         adapters: Iterable[str],
@@ -69,56 +69,56 @@ class Bench:
         repeats: int = 6,
         **options: Any,
     ) -> None:
-        """Short slices in turn, A B C C B A, all workers alive; each round in fresh processes.
+        """Measure short slices of all adapters alternately, A B C C B A; each round in fresh processes.
 
-        A round's figure is its best slice: what other processes of the machine do only ever adds.
+        The figure of a round is its best slice, because other load on the machine only adds time.
         """
-        adapters = self.wanted(adapters)
+        adapters = self.selected(adapters)
         for number in range(self.rounds):
             self._progress(case, number)
             self.server.flush()
-            taken = defaultdict[tuple[str, str], list[float]](list)
+            samples = defaultdict[tuple[str, str], list[float]](list)
             with ExitStack() as stack:
                 jobs: dict[str, Job] = {}
                 for name in adapters:
-                    with failing(case, name):
+                    with recording_failure(case, name):
                         jobs[name] = stack.enter_context(self._job(case, name, scenario, options))
                 for name, job in jobs.items():
-                    with failing(case, name):
+                    with recording_failure(case, name):
                         self.versions.update(job.ready())
                 for repeat in range(repeats):
                     alive = [name for name in jobs if name not in case.failed]
                     for name in alive if repeat % 2 == 0 else reversed(alive):
-                        with failing(case, name):
+                        with recording_failure(case, name):
                             for metric, value in jobs[name].measure(seconds=seconds).items():
-                                taken[name, metric].append(value)
-            for (name, metric), values in taken.items():
-                case.add(name, metric, max(values) if metric == "pairs" else min(values))  # others' work only adds
+                                samples[name, metric].append(value)
+            for (name, metric), values in samples.items():
+                case.add(name, metric, max(values) if metric == "pairs" else min(values))
 
-    def turns(
+    def run_one_by_one(
         self,
         case: Case,
         adapters: Iterable[str],
         scenario: str,
         *,
         arguments: dict[str, Any] | None = None,
-        most: int | None = None,
+        max_rounds: int | None = None,
         **options: Any,
     ) -> None:
-        """One worker at a time, A B C and the next round C B A, each in a fresh process."""
-        adapters = self.wanted(adapters)
-        for number in range(min(self.rounds, most or self.rounds)):
+        """Measure one adapter at a time, A B C and in the next round C B A, each in a fresh process."""
+        adapters = self.selected(adapters)
+        for number in range(min(self.rounds, max_rounds or self.rounds)):
             self._progress(case, number)
             for name in adapters if number % 2 == 0 else reversed(adapters):
                 if name in case.failed:
                     continue
                 self.server.flush()
-                with failing(case, name), self._job(case, name, scenario, options) as job:
+                with recording_failure(case, name), self._job(case, name, scenario, options) as job:
                     self.versions.update(job.ready())
                     for metric, value in job.measure(**(arguments or {})).items():
                         case.add(name, metric, value)
 
-    def ladder(
+    def run_steps(
         self,
         case: Case,
         adapters: Iterable[str],
@@ -126,22 +126,22 @@ class Bench:
         *,
         steps: tuple[str, Sequence[int]],
         figure: Callable[[dict[str, float]], float],
-        most: int,
+        max_rounds: int,
         seconds: float,
         **options: Any,
     ) -> None:
-        """One worker at a time climbs all steps; the figures are filed under the steps."""
+        """Measure one adapter at a time for each value of an argument; each value is a metric of the case."""
         argument, values = steps
         repeats = 3 if seconds < 1 else 1
-        for number in range(min(self.rounds, most)):
+        for number in range(min(self.rounds, max_rounds)):
             self._progress(case, number)
-            for name in self.wanted(adapters):
+            for name in self.selected(adapters):
                 self.server.flush()
-                with failing(case, name), self._job(case, name, scenario, options) as job:
+                with recording_failure(case, name), self._job(case, name, scenario, options) as job:
                     self.versions.update(job.ready())
                     for value in values:
-                        taken = [figure(job.measure(seconds=seconds, **{argument: value})) for _ in range(repeats)]
-                        case.add(name, str(value), min(taken))
+                        samples = [figure(job.measure(seconds=seconds, **{argument: value})) for _ in range(repeats)]
+                        case.add(name, str(value), min(samples))
 
     def case(self, row: str, name: str, placement: Placement) -> Case:
         case = Case(row, name, placement)
@@ -158,8 +158,8 @@ class Bench:
 
 
 @contextmanager
-def failing(case: Case, name: str) -> Iterator[None]:
-    """Who fails once is out of this case, and the table says why."""
+def recording_failure(case: Case, name: str) -> Iterator[None]:
+    """Record the failure of an adapter, which excludes it from the rest of this case."""
     try:
         yield
     except JobFailed as error:

@@ -1,6 +1,6 @@
-"""The figures as SVG, for light and dark pages alike.
+"""Charts of the figures as SVG, for light and dark pages.
 
-matplotlib draws with stand-in colours; each becomes a CSS variable, which the picture sets by the reader's scheme.
+matplotlib draws with placeholder colours. Each is replaced by a CSS variable that follows the colour scheme of the reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .themes import COLOURS, themed
 
 Cases = dict[str, Case]
 
-FLOORS = ("raw", "baton")
+BASELINES = ("raw", "baton")
 
 
 class Bars(NamedTuple):
@@ -28,14 +28,14 @@ class Bars(NamedTuple):
 
 
 BARS = [
-    Bars("One thread, nobody else: CPU µs", "1 same", "cpu"),
+    Bars("No contention, one thread: CPU µs", "1 same", "cpu"),
     Bars("50 tasks, 50 keys: CPU µs", "2 50", "cpu"),
-    Bars("A lone waiter wakes up: ms (log)", "3 wake", "p50", 2, log=True),
+    Bars("One waiter: ms to acquisition (log)", "3 wake", "p50", 2, log=True),
     Bars("8 processes: longest wait, turns (log)", "3 processes-1ms", "longest_turns", 1, log=True),
     Bars("500 threads wait: connections", "4 threads", "connections"),
     Bars("1 000 locks: CPU µs per renewal (log)", "5 1000", "cpu_us", 1, log=True),
     Bars("200 threads, one missing value: loader calls (log)", "7 one-process", "loads", log=True),
-    Bars("The same: ms until 99 of 100 have it", "7 one-process", "p99"),
+    Bars("200 threads, one missing value: p99 ms", "7 one-process", "p99"),
 ]
 
 
@@ -88,26 +88,26 @@ def _lines(axis: Any, name: str, case: Case) -> None:
     from matplotlib.ticker import LogLocator
 
     topic = TOPICS[name]
-    strangers = iter(("third", "peer"))
+    peer_colours = iter(("third", "peer"))
     for adapter in case.figures:
         steps = [step for step in topic.steps if math.isfinite(case.value(adapter, str(step)))]
         kind = _kind(adapter)
         if kind == "peer":
-            kind = "second" if adapter.startswith("redis-py") or adapter == "one-by-one" else next(strangers)
+            kind = "second" if adapter.startswith("redis-py") or adapter == "one-by-one" else next(peer_colours)
         axis.plot(
             steps,
             [case.value(adapter, str(step)) for step in steps],
             color=_colour(kind),
             label=label(adapter),
             linewidth=2.4 if kind == "ours" else 1.5,
-            linestyle="--" if kind == "floor" else "-",
+            linestyle="--" if kind == "baseline" else "-",
             marker="o",
             markersize=4 if kind == "ours" else 3,
         )
     axis.set_xscale("log")
     axis.set_yscale("log")
     low, high = axis.get_ylim()
-    axis.set_ylim(low / 1.5, high * 3.5)  # room for the legend, and no slope that is only noise
+    axis.set_ylim(low / 1.5, high * 3.5)  # room for the legend; noise looks flat
     axis.set_xticks(topic.steps, [f"{step:,}".replace(",", " ") for step in topic.steps])
     axis.minorticks_off()
     narrow = high / low < 100
@@ -125,7 +125,7 @@ def _lines(axis: Any, name: str, case: Case) -> None:
 def _kind(adapter: str) -> str:
     if adapter.startswith("ours"):
         return "ours"
-    return "floor" if adapter.startswith(FLOORS) else "peer"
+    return "baseline" if adapter.startswith(BASELINES) else "peer"
 
 
 def _colour(name: str) -> str:
@@ -138,8 +138,8 @@ def _matplotlib() -> Any:
     plt.switch_backend("svg")
     plt.rcParams.update(
         {
-            "svg.fonttype": "none",  # text stays text: it can be read, found and coloured
-            "svg.hashsalt": "benchmarks",  # the same figures give the same file
+            "svg.fonttype": "none",  # text stays text: it can be searched and coloured
+            "svg.hashsalt": "benchmarks",  # makes the file reproducible
             "font.family": "DejaVu Sans",
             "text.color": _colour("ink"),
             "axes.labelcolor": _colour("soft"),

@@ -1,4 +1,4 @@
-"""Worker processes, seen from outside: started, asked, and ended."""
+"""Starts worker processes, sends them requests, and ends them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .adapters import ADAPTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / ".cache" / "bench"
-LIMIT = 120.0  # seconds that an answer may take
+LIMIT = 120.0  # seconds until an answer counts as missing
 
 
 class JobFailed(Exception):
-    """A worker ended without an answer. The message is the last line that it wrote."""
+    """A worker ended without an answer. The message is its last line of output."""
 
 
 def python_of(venv: str) -> Path:
-    """The main one is whichever runs us, so that a developer's own environment will do."""
+    """The interpreter of an environment. The main one is that of this process, so that any development environment works."""
     return Path(sys.executable) if venv == "main" else VENVS / venv / "bin" / "python"
 
 
 def environment() -> dict[str, str]:
-    """Without Django's settings: those of whoever starts us would win over ours."""
+    """The environment variables of a worker, without DJANGO_SETTINGS_MODULE: adapters configure Django themselves."""
     inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     return {**inherited, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
 
@@ -50,10 +50,10 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            start_new_session=True,  # so that its own children can be ended with it
+            start_new_session=True,  # so that its children are ended with it
         )
-        order = {"adapter": adapter, "scenario": scenario, "url": url, "cpu": cpu, "options": options}
-        self._tell(order)
+        request = {"adapter": adapter, "scenario": scenario, "url": url, "cpu": cpu, "options": options}
+        self._send(request)
 
     def __enter__(self) -> Self:
         return self
@@ -64,13 +64,13 @@ class Job:
         self.end()
 
     def ready(self) -> dict[str, str]:
-        """Waits until it is. The versions of what it uses."""
-        versions: dict[str, str] = self._hear()["versions"]
+        """Wait until it is ready. Return the versions of its libraries."""
+        versions: dict[str, str] = self._receive()["versions"]
         return versions
 
     def measure(self, **arguments: Any) -> dict[str, Any]:
-        self._tell(arguments)
-        return self._hear()
+        self._send(arguments)
+        return self._receive()
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -81,13 +81,13 @@ class Job:
                 if stream:
                     stream.close()
 
-    def _tell(self, value: object) -> None:
+    def _send(self, value: object) -> None:
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(BrokenPipeError):  # it is told by the answer that is missing
+        with contextlib.suppress(BrokenPipeError):  # the missing answer is reported
             self._process.stdin.write(json.dumps(value) + "\n")
             self._process.stdin.flush()
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         guard = threading.Timer(LIMIT, self._process.kill)
         guard.start()

@@ -1,4 +1,4 @@
-"""On what the figures were taken."""
+"""Describes the machine and the versions of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cpu() -> str:
 
 
 def revision() -> str:
-    """The commit, with a plus if the packages differ from it."""
+    """The commit, with a plus if there are uncommitted changes in the package."""
     try:
         commit = _git("rev-parse", "--short", "HEAD")
         changed = _git("status", "--porcelain", "--", "django_redis_locks")

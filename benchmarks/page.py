@@ -1,6 +1,6 @@
 """The generated parts of docs/explain/performance.md and docs/reference/benchmarks.md.
 
-Each part stands between two comments; the prose around them stays.
+Each part is between two comments. The text around them isn't changed.
 
 <!-- benchmark: row 1 -->
 ...
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 
 from .bench import Case
 from .budgets import Verdict
-from .tables import cells, markdown, shown, troubles, view
+from .tables import cells, failure_notes, markdown, shown, view
 
 PART = re.compile(r"(<!-- benchmark: (?!end)([\w ]+) -->\n).*?(<!-- benchmark: end -->)", re.DOTALL)
 
 
 def fill(page: str, parts: Mapping[str, str]) -> str:
-    """The page with these parts in place of the old ones. A part without a place in the page is a mistake."""
+    """Replace parts of a page. Raise ValueError for a part that the page has no comments for."""
     places = {match[2] for match in PART.finditer(page)}
     if missing := set(parts) - places:
         raise ValueError(f"The page has no place for: {', '.join(sorted(missing))}")
@@ -35,7 +35,7 @@ def row(cases: list[Case]) -> str:
     """All tables of one row."""
     found = []
     for case in cases:
-        notes = "".join(f"\n{note}\n" for note in troubles(case))
+        notes = "".join(f"\n{note}\n" for note in failure_notes(case))
         found.append(f"\n{view(case).caption} ({placed(case)}):\n\n{markdown(cells(case))}\n{notes}")
     return "".join(found) + "\n"
 

@@ -1,4 +1,4 @@
-"""What the server counts: commands, requests, connections, memory. Its own questions are taken off."""
+"""Reads the server's counters: commands, requests, connections, memory. Its own requests are subtracted."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from .adapters.raw import connect, pack
 
 
 class Counters(NamedTuple):
-    commands: int  # those of scripts too
-    requests: int  # times that the server read from a connection: one per request, unless several share a write
+    commands: int  # including those that scripts call
+    requests: int  # reads from connections: one per request, unless requests are pipelined
     scripts: int  # calls of EVALSHA and EVAL
     expiries: int  # calls of PEXPIRE and EXPIRE
     clients: int
     memory: int
 
     def since(self, before: Counters) -> Counters:
-        """The difference, without the question that `before` answers."""
+        """The difference, without the request that read `before`."""
         return Counters(
             self.commands - before.commands - 1,
             self.requests - before.requests - 1,
@@ -28,11 +28,11 @@ class Counters(NamedTuple):
 
 
 class Probe:
-    """A connection of its own, which it doesn't count."""
+    """Has a connection of its own, which it doesn't count."""
 
     def __init__(self, url: str) -> None:
         with connect(url) as connection:
-            self._stream = connection.makefile("rwb")  # keeps it open
+            self._stream = connection.makefile("rwb")  # keeps the connection open
 
     def counters(self) -> Counters:
         fields = self._info()
@@ -51,12 +51,12 @@ class Probe:
         )
 
     def cpu(self) -> float:
-        """Seconds of CPU that the server has used so far."""
+        """CPU seconds of the server since its start."""
         fields = self._info(b"cpu")
         return float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])
 
     def ask(self, *words: bytes) -> bytes:
-        """One command whose answer is a line or a bulk string."""
+        """Send a command. Return its reply, a line or a bulk string."""
         self._stream.write(pack(*words))
         self._stream.flush()
         line = self._stream.readline()

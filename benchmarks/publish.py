@@ -1,4 +1,4 @@
-"""Where the figures go: two pages of the docs, their pictures, and the raw results."""
+"""Writes the figures: into two pages of the docs, their charts, and a file of raw results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAW = ROOT / ".cache" / "bench" / "results.json"
 
 
 def save(bench: Bench) -> None:
-    """All values of all rounds, for whoever wants to look closer."""
+    """Save all values of all rounds as JSON."""
     cases = {f"{case.row} {case.name}": [case.placement, case.figures, case.failed] for case in bench.cases}
     RAW.parent.mkdir(parents=True, exist_ok=True)
     facts = describe(bench.server, bench.versions, bench.rounds)
@@ -26,7 +26,7 @@ def save(bench: Bench) -> None:
 
 
 def write(bench: Bench, rows: list[str]) -> None:
-    """Write the pages with the rows that were run. Budgets and machine are those of the usual run."""
+    """Write the tables of these rows into the pages. `growth` has a chart and a machine table of its own."""
     parts = {f"row {row}": page.row([case for case in bench.cases if case.row == row]) for row in rows}
     cases = {f"{case.row} {case.name}": case for case in bench.cases}
     facts = describe(bench.server, bench.versions, bench.rounds)

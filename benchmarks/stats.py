@@ -1,4 +1,4 @@
-"""Plain arithmetic of the figures. No clock, no server."""
+"""Statistics of the figures."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ Figures = dict[str, float]
 SECOND = 1_000_000_000  # ns
 
 
-class Pass(NamedTuple):
-    """One turn of a worker, in ns of a clock that all workers share."""
+class Acquisition(NamedTuple):
+    """One acquisition and release by a worker, in ns of a clock that all workers share."""
 
-    asked: int
+    requested: int
     acquired: int
-    released: int  # just before the release was called
+    released: int  # just before the call of release
     worker: int
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """The nearest rank: a value that did occur. NaN of nothing."""
+    """By nearest rank: a value that occurred. NaN without values."""
     ordered = sorted(values)
     if not ordered:
         return math.nan
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def middle(values: Iterable[float]) -> float:
-    """The median of what is a number; NaN if nothing is."""
+def nanmedian(values: Iterable[float]) -> float:
+    """The median without NaNs; NaN if there is no other value."""
     known = [value for value in values if not math.isnan(value)]
     return median(known) if known else math.nan
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios of each round, so that a slow minute of the machine weighs on both."""
-    return middle(mine / other for mine, other in zip(ours, theirs, strict=False) if other)
+    """The median of the ratios of each round, so that a slow machine affects both sides alike."""
+    return nanmedian(mine / other for mine, other in zip(ours, theirs, strict=False) if other)
 
 
-def overlaps(passes: Iterable[Pass]) -> int:
-    """How often somebody got the lock before its holder began to release it. Anything but 0 is no lock."""
-    ordered = sorted(passes, key=lambda one: one.acquired)
+def overlaps(acquisitions: Iterable[Acquisition]) -> int:
+    """The number of acquisitions before the previous holder began to release. A correct lock has 0."""
+    ordered = sorted(acquisitions, key=lambda one: one.acquired)
     count, free_at = 0, 0
     for one in ordered:
         count += one.acquired < free_at
@@ -51,17 +51,17 @@ def overlaps(passes: Iterable[Pass]) -> int:
     return count
 
 
-def contention(passes: Iterable[Pass], *, workers: int, start: int, end: int) -> Figures:
-    """What the passes between `start` and `end` say about one hot lock.
+def contention(acquisitions: Iterable[Acquisition], *, workers: int, start: int, end: int) -> Figures:
+    """Figures of one hot lock from the acquisitions between `start` and `end`.
 
-    A hand-off is a pass that follows one of another worker; its time goes from the call of release to the return of
-    acquire. A *turn* is what a pass costs all workers together: workers x seconds / passes.
+    A hand-off is an acquisition by another worker than the one before; its time is from the call of release to the return
+    of acquire. A *turn* is the time of one acquisition times the workers: workers x seconds / acquisitions.
     """
-    everything = sorted(passes, key=lambda one: one.acquired)
+    everything = sorted(acquisitions, key=lambda one: one.acquired)
     counted = [one for one in everything if start <= one.acquired < end]
     seconds = (end - start) / SECOND
     if not counted:
-        return {"passes": 0.0, "overlaps": float(overlaps(everything)), "starved": float(workers)}
+        return {"acquisitions": 0.0, "overlaps": float(overlaps(everything)), "starved": float(workers)}
     by_worker = [0] * workers
     for one in counted:
         by_worker[one.worker] += 1
@@ -71,9 +71,9 @@ def contention(passes: Iterable[Pass], *, workers: int, start: int, end: int) ->
         if later.worker != earlier.worker
     ]
     turn = workers * seconds / len(counted)
-    longest = max(one.acquired - one.asked for one in everything) / SECOND
+    longest = max(one.acquired - one.requested for one in everything) / SECOND
     return {
-        "passes": len(counted) / seconds,
+        "acquisitions": len(counted) / seconds,
         "handoffs": len(handed) / seconds,
         "handoff_p50": percentile(handed, 50),
         "handoff_p99": percentile(handed, 99),

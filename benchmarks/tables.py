@@ -1,4 +1,4 @@
-"""How each case is shown: its caption and its columns."""
+"""The tables of each case: caption, columns and format of figures."""
 
 from __future__ import annotations
 
@@ -24,143 +24,147 @@ class View(NamedTuple):
     columns: list[Column]
 
 
-def plain(heading: str, metric: str, digits: int = 0, unit: str = "") -> Column:
+def metric_column(heading: str, metric: str, digits: int = 0, unit: str = "") -> Column:
     return Column(heading, lambda case, adapter: case.value(adapter, metric), digits, unit)
 
 
-def times(heading: str, metric: str, peer: str) -> Column:
+def ratio_column(heading: str, metric: str, peer: str) -> Column:
     return Column(heading, lambda case, adapter: case.ratio(adapter, peer, metric), 2, " ×")
 
 
 HOT = [
-    plain("passes/s", "passes"),
-    plain("hand-off p50 µs", "handoff_p50"),
-    plain("p99 µs", "handoff_p99"),
-    plain("same again", "same", 0, " %"),
-    plain("max/min", "spread", 2),
-    plain("longest wait, turns", "longest_turns", 1),
-    plain("requests per pass", "requests", 2),
-    plain("commands per pass", "commands", 1),
-    plain("overlaps", "overlaps"),
+    metric_column("acquisitions/s", "acquisitions"),
+    metric_column("hand-off p50 µs", "handoff_p50"),
+    metric_column("p99 µs", "handoff_p99"),
+    metric_column("same worker again", "same", 0, " %"),
+    metric_column("max/min per worker", "spread", 2),
+    metric_column("longest wait, turns", "longest_turns", 1),
+    metric_column("requests per acquisition", "requests", 2),
+    metric_column("commands per acquisition", "commands", 1),
+    metric_column("overlaps", "overlaps"),
 ]
 
 TASKS = [
-    plain("CPU µs", "cpu", 1),
-    Column("pace of redis-py", lambda case, adapter: 1 / case.ratio(adapter, "redis-py-tasks", "cpu"), 2, " ×"),
-    plain("pairs/s", "pairs"),
-    plain("connections", "connections"),
-    plain("commands", "commands", 1),
+    metric_column("CPU µs", "cpu", 1),
+    Column("speed vs. redis-py", lambda case, adapter: 1 / case.ratio(adapter, "redis-py-tasks", "cpu"), 2, " ×"),
+    metric_column("pairs/s", "pairs"),
+    metric_column("connections", "connections"),
+    metric_column("commands", "commands", 1),
 ]
 
-CROWD = [
-    plain("connections", "connections"),
-    plain("idle requests/s", "idle_requests", 1),
-    plain("idle client CPU", "idle_cpu", 2, " %"),
-    plain("through", "through"),
-    plain("in ms", "ms"),
-    plain("errors", "errors"),
-    plain("requests per pass", "requests", 2),
-    plain("commands per pass", "commands", 1),
-    plain("overlaps", "overlaps"),
+WAITERS = [
+    metric_column("connections", "connections"),
+    metric_column("idle requests/s", "idle_requests", 1),
+    metric_column("idle client CPU", "idle_cpu", 2, " %"),
+    metric_column("acquired", "acquired"),
+    metric_column("all acquired, ms", "ms"),
+    metric_column("errors", "errors"),
+    metric_column("requests per acquisition", "requests", 2),
+    metric_column("commands per acquisition", "commands", 1),
+    metric_column("overlaps", "overlaps"),
 ]
 
 RENEWALS = [
-    plain("threads", "threads"),
-    plain("connections", "connections"),
-    plain("client CPU µs per renewal", "cpu_us", 1),
-    plain("client CPU", "cpu", 1, " %"),
-    plain("requests/s", "requests"),
-    plain("renewals of each", "renewals", 1),
-    plain("lost", "lost"),
+    metric_column("threads", "threads"),
+    metric_column("connections", "connections"),
+    metric_column("client CPU µs per renewal", "cpu_us", 1),
+    metric_column("client CPU", "cpu", 1, " %"),
+    metric_column("requests/s", "requests"),
+    metric_column("renewals per lock", "renewals", 1),
+    metric_column("locks lost", "lost"),
 ]
 
 VIEWS = {
     "1 same": View(
         "Acquire and release by one thread",
         [
-            plain("CPU µs", "cpu", 1),
-            times("of raw", "cpu", "raw"),
-            times("of redis-py", "cpu", "redis-py"),
-            plain("client", "client", 1),
-            plain("server", "server", 1),
-            plain("clock µs", "us", 1),
-            plain("calls", "calls"),
-            plain("requests", "requests", 1),
-            plain("commands", "commands", 1),
-            plain("connections", "connections"),
+            metric_column("CPU µs", "cpu", 1),
+            ratio_column("vs. raw socket", "cpu", "raw"),
+            ratio_column("vs. redis-py", "cpu", "redis-py"),
+            metric_column("client CPU µs", "client", 1),
+            metric_column("server CPU µs", "server", 1),
+            metric_column("elapsed µs", "us", 1),
+            metric_column("calls", "calls"),
+            metric_column("requests", "requests", 1),
+            metric_column("commands", "commands", 1),
+            metric_column("connections", "connections"),
         ],
     ),
     "1 split": View(
-        "The same where a round trip weighs more",
-        [plain("clock µs", "us", 1), times("of raw", "us", "raw"), times("of redis-py", "us", "redis-py")],
+        "The same, client and server on different cores",
+        [
+            metric_column("elapsed µs", "us", 1),
+            ratio_column("vs. raw socket", "us", "raw"),
+            ratio_column("vs. redis-py", "us", "redis-py"),
+        ],
     ),
     "2 1": View("One task", TASKS),
     "2 50": View("50 tasks with 50 keys", TASKS),
-    "3 threads": View("8 threads of one process, empty section", HOT),
-    "3 processes-1ms": View("8 processes, section of 1 ms", HOT),
-    "3 processes": View("8 processes, empty section", HOT),
+    "3 threads": View("8 threads of one process, empty critical section", HOT),
+    "3 processes-1ms": View("8 processes, critical section of 1 ms", HOT),
+    "3 processes": View("8 processes, empty critical section", HOT),
     "3 wake": View(
-        "A lone waiter in another process: ms from the release to its acquisition",
+        "One waiter in another process: time from the release to its acquisition",
         [
-            plain("p50 ms", "p50", 2),
-            plain("p99 ms", "p99", 2),
-            plain("requests per pass", "requests", 1),
-            plain("overlaps", "overlaps"),
+            metric_column("p50 ms", "p50", 2),
+            metric_column("p99 ms", "p99", 2),
+            metric_column("requests per acquisition", "requests", 1),
+            metric_column("overlaps", "overlaps"),
         ],
     ),
-    "4 threads": View("500 threads", CROWD),
-    "4 tasks": View("500 tasks", CROWD),
+    "4 threads": View("500 threads wait for one lock", WAITERS),
+    "4 tasks": View("500 tasks wait for one lock", WAITERS),
     "5 1000": View("1 000 locks, lease of 6 s", RENEWALS),
     "5 10000": View("10 000 locks, lease of 6 s", RENEWALS),
     "6 memory": View(
         "Keys of 9 characters, 2 000 locks held at once",
         [
-            plain("bytes per lock", "bytes"),
-            plain("keys per lock", "keys", 2),
-            plain("bytes left after release", "left_bytes"),
-            plain("keys left", "left_keys", 2),
+            metric_column("bytes per lock", "bytes"),
+            metric_column("keys per lock", "keys", 2),
+            metric_column("bytes left after release", "left_bytes"),
+            metric_column("keys left", "left_keys", 2),
         ],
     ),
 }
 
 SUBMISSIONS = [
-    plain("clock µs", "us", 1),
-    times("of plain Celery", "us", "celery"),
-    times("of celery-singleton", "us", "celery-singleton"),
-    plain("client CPU", "client", 1),
+    metric_column("elapsed µs", "us", 1),
+    ratio_column("vs. plain Celery", "us", "celery"),
+    ratio_column("vs. celery-singleton", "us", "celery-singleton"),
+    metric_column("client CPU µs", "client", 1),
 ]
 VIEWS |= {
-    "8 unique": View("Each another job", SUBMISSIONS),
-    "8 duplicate": View("The same job again", SUBMISSIONS),
+    "8 unique": View("A different job each time", SUBMISSIONS),
+    "8 duplicate": View("The same job each time", SUBMISSIONS),
 }
 
 LOADS = [
-    plain("loader calls", "loads"),
-    plain("errors", "errors"),
-    plain("p50 ms", "p50"),
-    plain("p99 ms", "p99"),
-    plain("commands per get", "commands", 2),
-    plain("requests per get", "requests", 2),
-    plain("connections", "connections"),
+    metric_column("loader calls", "loads"),
+    metric_column("errors", "errors"),
+    metric_column("p50 ms", "p50"),
+    metric_column("p99 ms", "p99"),
+    metric_column("commands per get", "commands", 2),
+    metric_column("requests per get", "requests", 2),
+    metric_column("connections", "connections"),
 ]
 HITS = [
-    plain("CPU µs", "cpu", 1),
-    Column("of the plain get", lambda case, adapter: case.ratio(adapter, PLAIN[adapter], "cpu"), 2, " ×"),
-    plain("client CPU µs", "client", 1),
-    plain("clock µs", "us", 1),
+    metric_column("CPU µs", "cpu", 1),
+    Column("vs. plain get", lambda case, adapter: case.ratio(adapter, PLAIN[adapter], "cpu"), 2, " ×"),
+    metric_column("client CPU µs", "client", 1),
+    metric_column("elapsed µs", "us", 1),
 ]
 VIEWS |= {
     "7 one-process": View("200 threads or tasks of one process", LOADS),
-    "7 four-processes": View("4 processes with 50 each", LOADS),
-    "7 hit": View("A hit, the value a number", HITS),
-    "7 hit-10k": View("A hit, the value 10 KB of text", HITS),
+    "7 four-processes": View("4 processes with 50 threads or tasks each", LOADS),
+    "7 hit": View("Cache hit, the value is a number", HITS),
+    "7 hit-10k": View("Cache hit, the value is 10 KB of text", HITS),
 }
 
 
 def view(case: Case) -> View:
     if case.row == "growth":
         topic = TOPICS[case.name]
-        return View(topic.caption, [plain(f"{step:,}".replace(",", " "), str(step), 1) for step in topic.steps])
+        return View(topic.caption, [metric_column(f"{step:,}".replace(",", " "), str(step), 1) for step in topic.steps])
     return VIEWS[f"{case.row} {case.name}"]
 
 
@@ -173,7 +177,7 @@ def shown(value: float, digits: int, unit: str) -> str:
 
 
 def cells(case: Case) -> list[list[str]]:
-    """A heading and a line per adapter. What failed says why."""
+    """A heading, and a line per adapter; that of an adapter that failed has the error."""
     columns = view(case).columns
     lines = [["", *(column.heading for column in columns)]]
     for adapter in case.figures:
@@ -185,13 +189,13 @@ def cells(case: Case) -> list[list[str]]:
     return lines
 
 
-def troubles(case: Case) -> list[str]:
-    """Who failed in one round, although there are figures of others."""
+def failure_notes(case: Case) -> list[str]:
+    """Notes about adapters that failed in one round and have figures of others."""
     return [f"{label(adapter)} failed: {reason}" for adapter, reason in case.failed.items() if adapter in case.figures]
 
 
 def text(lines: list[list[str]]) -> str:
-    """For a terminal."""
+    """Align the columns, for a terminal."""
     widths = [
         max(len(line[index]) for line in lines if not line[1].startswith("failed")) for index in range(len(lines[0]))
     ]

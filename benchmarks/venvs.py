@@ -1,8 +1,8 @@
-"""Makes .cache/bench: one virtual environment for us and the peers, one for the peer that wants an old redis-py.
+"""Makes the virtual environments in .cache/bench: one for all libraries but redlock-ng, which needs an older redis-py.
 
     python3 -m benchmarks.venvs
 
-Quick when there is nothing to do. The standard library is enough.
+Returns quickly if they are up to date. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def prepare(folder: Path, packages: list[str]) -> None:
     venv.create(folder, clear=True, with_pip=True)
     command = [str(folder / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check", *packages]
     if subprocess.run(command, check=False).returncode:
-        sys.exit("pip couldn't install what the benchmarks need; its message is above.")
+        sys.exit("pip couldn't install the packages of the benchmarks; its message is above.")
     stamp.write_text(json.dumps(state))
 
 
 def dependencies() -> list[str]:
-    import tomllib  # an old Python was refused before
+    import tomllib  # not in Python 3.10, which is refused first
 
     found: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     return found

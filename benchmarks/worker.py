@@ -1,5 +1,5 @@
-"""The process in which one adapter meets one scenario. The first line of its input says which; each further line is a
-set of arguments for `measure`, answered by a line of figures.
+"""The process that runs one adapter in one scenario. The first line of its input names both; each further line has the
+arguments of a call of `measure`, and is answered by a line of figures.
 
     {"adapter": "raw", "scenario": "uncontended", "url": "redis://...", "cpu": 0, "options": {}}
 """
@@ -18,25 +18,25 @@ from .adapters import ADAPTERS, load
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of libraries goes to stderr
 
     def answer(value: object) -> None:
         answers.write(json.dumps(value) + "\n")
         answers.flush()
 
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
-    if order["cpu"] is not None:
-        os.sched_setaffinity(0, {order["cpu"]})
-    module = importlib.import_module(f"benchmarks.scenarios.{order['scenario']}")
-    scenario = module.Scenario(load(order["adapter"]), order["url"], **order["options"])
-    answer({"versions": versions(order["adapter"])})
+    request: dict[str, Any] = json.loads(sys.stdin.readline())
+    if request["cpu"] is not None:
+        os.sched_setaffinity(0, {request["cpu"]})
+    module = importlib.import_module(f"benchmarks.scenarios.{request['scenario']}")
+    scenario = module.Scenario(load(request["adapter"]), request["url"], **request["options"])
+    answer({"versions": versions(request["adapter"])})
     for line in sys.stdin:
         answer(scenario.measure(**json.loads(line)))
-    os._exit(0)  # threads that still wait, and leases that still are renewed, end here
+    os._exit(0)  # ends waiting threads and renewals, too
 
 
 def versions(name: str) -> dict[str, str]:
-    """Of the library, and of what it stands on; that may be another one than its neighbours have."""
+    """The versions of a library and of its dependencies, which may differ between environments."""
     peer = ADAPTERS[name]
     found = {}
     for distribution in {peer.distribution, "redis", "hiredis", "Django"} - {""}:

@@ -1,4 +1,4 @@
-"""The libraries that are measured. A new one is a class in a module here, and a line below."""
+"""The libraries that are measured. To add one, write a class in a module here and a line below."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 class Peer(NamedTuple):
     label: str
-    path: str  # of the class: module:Class, in this folder; imported by workers only
-    distribution: str = ""  # whose version is printed
+    path: str  # module:Class in this folder; only workers import it
+    distribution: str = ""  # the package to print the version of
     venv: str = "main"
 
 
@@ -29,7 +29,7 @@ ADAPTERS = {
     "django-redis": Peer("django-redis cache.lock", "django_redis_cache:DjangoRedis", "django-redis"),
     "redlock-ng": Peer("redlock-ng", "redlock_ng:RedlockNg", "redlock-ng", "redlock-ng"),
     "raw-renewed": Peer("raw, pipelined every 100 ms", "renewers:RawRenewed"),
-    "one-by-one": Peer("one thread over redis-py", "renewers:RedisPyOneByOne", "redis"),
+    "one-by-one": Peer("redis-py, one renewal thread", "renewers:RedisPyOneByOne", "redis"),
     "raw-tasks": Peer("raw, one multiplexed connection", "multiplexed:Multiplexed"),
     "ours-tasks": Peer("django-redis-locks, tasks", "ours:OursTasks", "django-redis-locks"),
     "redis-py-tasks": Peer("redis-py asyncio Lock", "redispy:RedisPyTasks", "redis"),
@@ -38,7 +38,7 @@ ADAPTERS = {
     "redlock-ng-tasks": Peer("redlock-ng, asyncio", "redlock_ng:RedlockNgTasks", "redlock-ng", "redlock-ng"),
     "cashews-tasks": Peer("cashews", "cashews_lock:CashewsTasks", "cashews"),
     "celery": Peer("plain Celery", "celery_tasks:Plain", "celery"),
-    "celery-guarded": Peer("a raw SET NX before it", "celery_tasks:Guarded"),
+    "celery-guarded": Peer("plain Celery after a raw SET NX", "celery_tasks:Guarded"),
     "ours-celery": Peer("celery_locks, IdempotentTask", "celery_tasks:Ours", "django-redis-locks"),
     "celery-singleton": Peer("celery-singleton", "celery_tasks:CelerySingleton", "celery-singleton"),
     "celery-once": Peer("celery-once", "celery_tasks:CeleryOnce", "celery-once"),
@@ -63,6 +63,6 @@ ADAPTERS = {
 
 
 def load(name: str) -> Any:
-    """The adapter's class. Imports the library."""
+    """Import the adapter's module, and its library with it. Return the class."""
     module, _, attribute = ADAPTERS[name].path.partition(":")
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -1,4 +1,4 @@
-"""What a library has to offer to be measured."""
+"""Base classes of adapters: the methods that scenarios call."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ TTL = 300  # seconds, of cached values
 
 
 class Adapter:
-    """A library whose callers are threads. One object per process; every call of `acquire` makes a new lock of the
-    library's own, as its users do with `with lock(...)`.
+    """A library for threads. One object per process; each call of `acquire` makes a new lock object of the library, as
+    `with lock(...)` does.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def prepare(self, key: str) -> None:
-        """What has to lie in Redis before the first acquire."""
+        """Write what Redis must contain before the first acquire."""
 
     def acquire(self, key: str) -> Any:
-        """Wait for the lock; returns what `release` needs. Raises if it didn't get it."""
+        """Wait for the lock. Return the argument of `release`. Raise if the lock wasn't acquired."""
         raise NotImplementedError
 
     def release(self, held: Any) -> None:
@@ -39,18 +39,18 @@ class Adapter:
         raise NotImplementedError
 
     def owns(self, held: Any) -> bool:
-        """Whether Redis still says that `held` is ours."""
+        """Whether the lock is still held, according to Redis."""
         raise NotImplementedError
 
 
 class TaskAdapter:
-    """A library whose callers are tasks. `start` runs in the loop, once."""
+    """A library for asyncio tasks. `start` is called once, in the loop."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def start(self) -> None:
-        """Connect, where that needs the loop."""
+        """Connect, if that needs the loop."""
 
     async def acquire(self, key: str) -> Any:
         raise NotImplementedError
@@ -59,28 +59,28 @@ class TaskAdapter:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End what would complain when the loop closes."""
+        """Close what would warn when the loop closes."""
 
 
 class Cache:
-    """A cache with a loader, whose callers are threads. One object per process."""
+    """A cache with loaders, for threads. One object per process."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def load(self, key: str, loader: Callable[[], Any]) -> Any:
-        """The value of the key; the loader's, if there is none yet."""
+        """Return the value of the key. Call the loader if there is none."""
         raise NotImplementedError
 
 
 class TaskCache:
-    """The same for tasks. `start` runs in the loop, once."""
+    """A cache with loaders, for asyncio tasks. `start` is called once, in the loop."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def start(self) -> None:
-        """Connect, where that needs the loop."""
+        """Connect, if that needs the loop."""
 
     async def load(self, key: str, loader: Callable[[], Awaitable[Any]]) -> Any:
         raise NotImplementedError

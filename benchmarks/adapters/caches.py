@@ -1,6 +1,6 @@
-"""Caches of Django, and what loads through them. Values are in one database, locks in another one.
+"""Django caches and their `get_or_set`. Values are in one Redis database, locks in another one.
 
-`get` is the cache's own, as plain as it can be: what a hit costs at least.
+`get` is the cache's own method: the minimum cost of a hit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GUARDED = "django_redis_locks.cache.StampedeCache"
 
 
 def configure(url: str, name: str) -> None:
-    """Make this cache the default one, and another one that guards it. Threads then have their own, as in a server."""
+    """Configure this cache as `default`, and a StampedeCache of it as `guarded`."""
     base = url.rpartition("/")[0]
     own = {"BACKEND": BACKENDS[name], "LOCATION": "bench" if name == "locmem" else f"{base}/1"}
     guarded = {"BACKEND": GUARDED, "LOCATION": "default"}
@@ -43,7 +43,7 @@ class Django(Cache):
         return cache.get_or_set(key, loader, TTL)
 
     def get(self, key: str) -> Callable[[], Any]:
-        """A call that hits."""
+        """Return a function that reads a key that is cached."""
         get = caches["default"].get
         return lambda: get(key)
 
@@ -57,7 +57,7 @@ class Locmem(Django):
 
 
 class PythonRedisLock(Django):
-    """Its locks have no lease unless asked for one."""
+    """Its locks have no lease by default."""
 
     name = "python-redis-lock"
 

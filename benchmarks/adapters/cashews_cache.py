@@ -9,7 +9,7 @@ from .base import TTL, TaskCache
 
 
 class Cashews(TaskCache):
-    """The lease of its lock is the time to live of the value."""
+    """Its lock has the TTL of the value as lease."""
 
     async def start(self) -> None:
         cache: Any = Cache()

@@ -1,4 +1,4 @@
-"""Who submits Celery tasks. `acquire(key)` submits the job of that key, and nobody runs any."""
+"""Submission of Celery tasks: `acquire(key)` submits the job of that key. There is no worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .raw import connect, pack
 
 
 class Plain(Adapter):
-    """Celery itself."""
+    """Celery itself, which submits duplicates."""
 
     options: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
@@ -35,7 +35,7 @@ def job(key: str) -> None: ...
 
 
 class Guarded(Plain):
-    """What a guard costs at least: one raw round trip, and no message for a duplicate."""
+    """The minimum cost of a guard: one round trip on a raw socket, and no message for a duplicate."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

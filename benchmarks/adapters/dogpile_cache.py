@@ -9,7 +9,7 @@ from .base import LEASE, TTL, Cache
 
 
 class Distributed(Cache):
-    """Its locks have no lease unless asked for one."""
+    """Its locks have no lease by default."""
 
     distributed = True
 
@@ -25,6 +25,6 @@ class Distributed(Cache):
 
 
 class Local(Distributed):
-    """The locks of each process."""
+    """With locks of each process."""
 
     distributed = False

@@ -1,4 +1,4 @@
-"""The floor for tasks: one connection for all of them, replies matched in order."""
+"""The baseline for tasks: one connection for all of them, replies matched in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Multiplexed(TaskAdapter):
 
 
 class Replies(asyncio.BufferedProtocol):
-    """Replies of one line, given out in the order of the requests."""
+    """Sets one-line replies as results of futures, in the order of the requests."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(16384)

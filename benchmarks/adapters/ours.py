@@ -1,4 +1,4 @@
-"""Ours, through its public face. Default settings: token, fence, holder and index are on."""
+"""This library, by its public API, with default settings: fence, holder and index are on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import LEASE, LONG, WAIT, Adapter, TaskAdapter
 
 
 class Ours(Adapter):
-    """With a fixed lease, as the peers have."""
+    """With a fixed lease, as the other libraries."""
 
     settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
@@ -36,14 +36,14 @@ class Ours(Adapter):
 
 
 class OursRenewed(Ours):
-    """As `locks.lock(key)` does it: renewed while it is held."""
+    """Renewed while it is held: the default of `locks.lock(key)`."""
 
     def acquire(self, key: str) -> Grant:
         return locks.lock(key).acquire()
 
 
 class OursBare(Ours):
-    """Without what admins look at."""
+    """Without the index and metadata that the admin shows."""
 
     settings = {"INDEX": False, "METADATA": ()}  # noqa: RUF012
 

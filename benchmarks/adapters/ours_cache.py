@@ -1,4 +1,4 @@
-"""Our loads, through their public face, with default settings."""
+"""Loads of this library, by its public API, with default settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def no_loader() -> Any:
 
 
 class Ours(Django):
-    """On Django's own cache."""
+    """`get_or_load` on Django's own cache."""
 
     def load(self, key: str, loader: Callable[[], Any]) -> Any:
         return get_or_load(key, loader, ttl=TTL)
@@ -45,13 +45,12 @@ class OursTasks(TaskCache):
 
 
 class Guarded(Django):
-    """A cache that guards its `get_or_set`."""
+    """`StampedeCache`: its `get_or_set` loads once."""
 
     def load(self, key: str, loader: Callable[[], Any]) -> Any:
         return caches["guarded"].get_or_set(key, loader, TTL)
 
     def get(self, key: str) -> Callable[[], Any]:
-        """The plain one."""
         get = caches["guarded"].get
         return lambda: get(key)
 

@@ -10,7 +10,7 @@ from .base import LEASE, WAIT, Adapter, NotAcquired, TaskAdapter
 
 
 class Pottery(Adapter):
-    """With one master, as everybody else."""
+    """With one master, as all libraries here."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

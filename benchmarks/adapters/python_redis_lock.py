@@ -9,7 +9,7 @@ from .base import LEASE, Adapter, NotAcquired
 
 
 class PythonRedisLock(Adapter):
-    """Its waiters block in Redis for as long as they wait, which redis-py's socket timeout of 5 s would cut."""
+    """Its waiters block in Redis, so that redis-py's default socket timeout of 5 s must be off."""
 
     options: dict[str, Any] = {}  # noqa: RUF012 - never changed
 

@@ -1,4 +1,4 @@
-"""The floor: bytes on a socket, nothing that a library would have to do."""
+"""The baseline: bytes on a socket, without the work of a library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connect(url: str) -> socket.socket:
 
 
 def exchange(connection: socket.socket, request: bytes, expected: bytes) -> None:
-    """Send, and wait for just this reply."""
+    """Send a request and read its reply. Raise if it isn't the expected one."""
     connection.sendall(request)
     reply = connection.recv(4096)
     while len(reply) < len(expected) and not reply.startswith(b"-"):
@@ -38,7 +38,7 @@ def exchange(connection: socket.socket, request: bytes, expected: bytes) -> None
 
 
 class RawSocket(Adapter):
-    """SET NX PX and compare-and-delete, packed by hand, with a token per hold. It doesn't wait, so it isn't contended."""
+    """SET NX PX and compare-and-delete, packed by hand, with a token per hold. Without waiting: for uncontended rows."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -65,14 +65,14 @@ class RawSocket(Adapter):
 
 
 class Baton(Adapter):
-    """BLPOP takes the baton, LPUSH passes it on: the fewest commands that a hand-over can have. It has no owner and no
-    lease: who dies with it stops everybody. One connection per thread.
+    """BLPOP takes the baton, LPUSH passes it on: the minimum number of commands for a hand-over. It has no owner and no
+    lease: if its holder dies, nothing frees it. One connection per thread.
     """
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._local = threading.local()
-        self._all: list[socket.socket] = []  # open until the end: closing them would look like requests
+        self._all: list[socket.socket] = []  # kept open: closing a connection counts as a request
 
     def prepare(self, key: str) -> None:
         with connect(self.url) as connection:

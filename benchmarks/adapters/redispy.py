@@ -29,7 +29,7 @@ class RedisPy(Adapter):
 
 
 class RedisPyBigPool(RedisPy):
-    """A pool that is large enough for everybody who waits."""
+    """With a pool that has a connection for every waiter."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -1,4 +1,4 @@
-"""redlock-ng wants redis-py below 6, hence a virtual environment of its own."""
+"""redlock-ng. It requires redis-py below 6, and so a virtual environment of its own."""
 
 from __future__ import annotations
 

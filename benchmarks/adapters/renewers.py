@@ -1,4 +1,4 @@
-"""The floor for renewal: what it costs if nothing but the renewal is done."""
+"""Baselines for renewal: pipelined on a raw socket, and one by one with redis-py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK = 0.1
 
 
 def every(seconds: float, step: Any) -> None:
-    """Calls `step` in a thread of its own for ever."""
+    """Call `step` periodically in a new thread, without end."""
 
     def go() -> None:
         while True:
@@ -28,7 +28,7 @@ def every(seconds: float, step: Any) -> None:
 
 
 class RawRenewed(RawSocket):
-    """All that is due goes out in one write, every 100 ms."""
+    """Sends all renewals that are due in one write, every 100 ms."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -53,7 +53,7 @@ class RawRenewed(RawSocket):
         return token in self._connection.recv(128)
 
     def _renew(self, interval: float) -> None:
-        """They were acquired in order, so they are due in order."""
+        """Renew all locks that are due. They are due in the order of their acquisition."""
         assert self._channel is not None  # noqa: S101 - for the type checker
         now = time.monotonic()
         number = next((index for index, due in enumerate(self._due) if due[0] > now), len(self._due))
@@ -68,7 +68,7 @@ class RawRenewed(RawSocket):
 
 
 class RedisPyOneByOne(RedisPy):
-    """One thread that renews with redis-py, lock by lock."""
+    """One thread renews all locks with redis-py, one after the other."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

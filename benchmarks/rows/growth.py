@@ -1,4 +1,4 @@
-"""How the cost grows: one topic per chart, one figure per step."""
+"""How the cost grows with one parameter: a chart per topic, a figure per step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..bench import Bench, Placement
 
 class Topic(NamedTuple):
     caption: str
-    grows: str  # what the steps count
+    grows: str  # what the steps are numbers of
     adapters: list[str]
     scenario: str
     argument: str
@@ -30,7 +30,7 @@ def microseconds(figures: dict[str, float]) -> float:
 TOPICS = {
     "waiters": Topic(
         "µs per hand-off to another process",
-        "processes that want one lock all the time",
+        "processes contending for one lock",
         ["baton", "ours", "python-redis-lock", "redis-py"],
         "hot",
         "workers",
@@ -55,7 +55,7 @@ TOPICS = {
     ),
     "index": Topic(
         "CPU µs per acquire and release",
-        "locks in the index, held by others",
+        "locks in the index, held by other threads",
         ["ours", "redis-py"],
         "uncontended",
         "others",
@@ -67,7 +67,7 @@ TOPICS = {
     ),
     "own": Topic(
         "CPU µs per acquire and release",
-        "locks that the same thread holds",
+        "locks held by the same thread",
         ["ours", "redis-py"],
         "uncontended",
         "own",
@@ -89,7 +89,7 @@ TOPICS = {
     ),
     "tasks": Topic(
         "CPU µs per acquire and release",
-        "tasks in one event loop, each with its key",
+        "tasks in one event loop, each with its own key",
         ["raw-tasks", "ours-tasks", "redis-py-tasks", "cashews-tasks"],
         "tasks",
         "tasks",
@@ -103,13 +103,13 @@ TOPICS = {
 
 def run(bench: Bench) -> None:
     for name, topic in TOPICS.items():
-        bench.ladder(
+        bench.run_steps(
             bench.case("growth", name, topic.placement),
             topic.adapters,
             topic.scenario,
             steps=(topic.argument, topic.steps),
             figure=topic.figure,
-            most=topic.rounds,
+            max_rounds=topic.rounds,
             seconds=topic.seconds,
             **topic.options,
         )

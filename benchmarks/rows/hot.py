@@ -1,4 +1,4 @@
-"""Row 3: one hot lock."""
+"""Row 3: one lock that all workers contend for."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ def run(bench: Bench) -> None:
         ("processes", EMPTY, True, 0.0),
     ):
         case = bench.case("3", name, "none")
-        bench.turns(case, adapters, "hot", arguments=arguments, workers=8, processes=processes, section=section)
+        bench.run_one_by_one(
+            case, adapters, "hot", arguments=arguments, workers=8, processes=processes, section=section
+        )
     case = bench.case("3", "wake", "none")
-    bench.turns(case, THREADS, "wake", arguments={"seconds": 1.2})
+    bench.run_one_by_one(case, THREADS, "wake", arguments={"seconds": 1.2})
     pool(case)
 
 
 def pool(case: Case) -> None:
-    """A round has too few samples for a p99: that one is of all rounds together."""
+    """Replace samples by percentiles. The p99 is of all rounds together, because one round has too few samples."""
     for figures in case.figures.values():
         rounds = figures.pop("samples", [])
         figures["p50"] = [percentile(samples, 50) for samples in rounds]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Row 1: one lock, nobody else."""
+"""Row 1: one lock without contention."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ PEERS = [
 
 def run(bench: Bench) -> None:
     same, split = bench.case("1", "same", "same"), bench.case("1", "split", "split")
-    bench.turns(same, PEERS, "uncontended", most=1)  # counts, which are exact
-    bench.slices(same, PEERS, "uncontended", seconds=0.08)
-    bench.slices(split, PEERS, "uncontended", seconds=0.08)
+    bench.run_one_by_one(same, PEERS, "uncontended", max_rounds=1)  # counts, which are exact
+    bench.run_interleaved(same, PEERS, "uncontended", seconds=0.08)
+    bench.run_interleaved(split, PEERS, "uncontended", seconds=0.08)

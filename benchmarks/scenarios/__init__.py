@@ -1,3 +1,3 @@
-"""What is measured. Each module has a class `Scenario` that lives in a worker process and answers `measure(...)`."""
+"""The scenarios. Each module has a class `Scenario`, which a worker process creates, and its method `measure`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A value that is there, read again and again."""
+"""Repeated reads of a cached value."""
 
 from __future__ import annotations
 

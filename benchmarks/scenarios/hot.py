@@ -1,4 +1,4 @@
-"""One hot lock: so many threads or processes want it all the time."""
+"""One hot lock: threads or processes that acquire and release it all the time."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Any
 
 from ..adapters.base import Adapter
 from ..probe import Probe
-from ..stats import SECOND, Pass, contention
+from ..stats import SECOND, Acquisition, contention
 
 KEY = "bench:hot"
-LEAD = SECOND // 5  # between the order and the start, so that everybody is there
+LEAD = SECOND // 5  # between the request and the start, so that all workers are ready
 
 
 class Scenario:
     def __init__(self, make: type[Adapter], url: str, *, workers: int, processes: bool, section: float) -> None:
-        self.crew = (Processes if processes else Threads)(make, url, workers, section)
+        self.contenders = (Processes if processes else Threads)(make, url, workers, section)
         self.workers = workers
         self.probe = Probe(url)
 
     def measure(self, *, seconds: float, workers: int = 0) -> dict[str, Any]:
-        """With all workers, or with the first ones only."""
+        """workers: how many of them run; 0 for all."""
         workers = workers or self.workers
         before = self.probe.counters()
         start = time.monotonic_ns() + LEAD
         end = start + int(seconds * SECOND)
-        passes, errors = self.crew.run(workers, start, end)
+        acquisitions, errors = self.contenders.run(workers, start, end)
         spent = self.probe.counters().since(before)
-        figures: dict[str, Any] = contention(passes, workers=workers, start=start, end=end)
+        figures: dict[str, Any] = contention(acquisitions, workers=workers, start=start, end=end)
         return {
             **figures,
-            "requests": spent.requests / max(1, len(passes)),
-            "commands": spent.commands / max(1, len(passes)),
+            "requests": spent.requests / max(1, len(acquisitions)),
+            "commands": spent.commands / max(1, len(acquisitions)),
             "connections": spent.clients,
             "errors": sum(errors.values()),
             "kinds": dict(errors),
@@ -45,12 +45,12 @@ class Scenario:
 
 
 def work(adapter: Adapter, start: int, end: int, section: float) -> tuple[array[int], Counter[str]]:
-    """The turns of one worker: asked, acquired, released, flat."""
+    """Acquire and release until the end. Return the times requested, acquired and released in a flat array, and errors."""
     clock, acquire, release = time.monotonic_ns, adapter.acquire, adapter.release
-    turns, errors = array("q"), Counter[str]()
+    times, errors = array("q"), Counter[str]()
     while clock() < start:
         time.sleep(0.001)
-    while (asked := clock()) < end:
+    while (requested := clock()) < end:
         try:
             held = acquire(KEY)
             acquired = clock()
@@ -58,19 +58,19 @@ def work(adapter: Adapter, start: int, end: int, section: float) -> tuple[array[
                 time.sleep(section)
             released = clock()
             release(held)
-            turns.extend((asked, acquired, released))
+            times.extend((requested, acquired, released))
         except Exception as error:  # noqa: BLE001 - what a library raises is one of its figures
             errors[type(error).__name__] += 1
-    return turns, errors
+    return times, errors
 
 
-def collect(results: list[tuple[array[int], Counter[str]]]) -> tuple[list[Pass], Counter[str]]:
-    passes, errors = [], Counter[str]()
-    for worker, (turns, failed) in enumerate(results):
-        flat = iter(turns)
-        passes += [Pass(*one, worker) for one in zip(flat, flat, flat, strict=True)]
+def collect(results: list[tuple[array[int], Counter[str]]]) -> tuple[list[Acquisition], Counter[str]]:
+    acquisitions, errors = [], Counter[str]()
+    for worker, (times, failed) in enumerate(results):
+        flat = iter(times)
+        acquisitions += [Acquisition(*one, worker) for one in zip(flat, flat, flat, strict=True)]
         errors += failed
-    return passes, errors
+    return acquisitions, errors
 
 
 class Threads:
@@ -80,7 +80,7 @@ class Threads:
         self.adapter.release(self.adapter.acquire(KEY))
         self.section = section
 
-    def run(self, workers: int, start: int, end: int) -> tuple[list[Pass], Counter[str]]:
+    def run(self, workers: int, start: int, end: int) -> tuple[list[Acquisition], Counter[str]]:
         results: list[Any] = [None] * workers
 
         def one(worker: int) -> None:
@@ -95,7 +95,7 @@ class Threads:
 
 
 class Processes:
-    """Forked before the adapter is made: each has its own, and starting them takes no time."""
+    """Forked before the adapter is made: each has its own, and starting them is quick."""
 
     def __init__(self, make: type[Adapter], url: str, workers: int, section: float) -> None:
         context = multiprocessing.get_context("fork")
@@ -105,7 +105,7 @@ class Processes:
             ours, theirs = context.Pipe()
             process = context.Process(target=self._live, args=(make, url, section, theirs, number == 0), daemon=True)
             process.start()
-            ours.recv()  # one after the other: the first prepares
+            ours.recv()  # one after the other: the first one prepares the lock
             self.pipes.append(ours)
 
     @staticmethod
@@ -119,7 +119,7 @@ class Processes:
             start, end = pipe.recv()
             pipe.send(work(adapter, start, end, section))
 
-    def run(self, workers: int, start: int, end: int) -> tuple[list[Pass], Counter[str]]:
+    def run(self, workers: int, start: int, end: int) -> tuple[list[Acquisition], Counter[str]]:
         pipes = self.pipes[:workers]
         for pipe in pipes:
             pipe.send((start, end))

@@ -1,4 +1,4 @@
-"""What a held lock takes in Redis, and what it leaves behind."""
+"""The memory of held locks in Redis, and what remains after their release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Scenario:
     def __init__(self, make: type[Adapter], url: str, *, locks: int) -> None:
         self.probe = Probe(url)
         self.adapter = make(url)
-        self.adapter.release(self.adapter.acquire("warm"))  # scripts, connections and counters are no lock's
+        self.adapter.release(self.adapter.acquire("warm"))  # scripts, connections and counters don't count
         self.locks = locks
 
     def measure(self) -> Figures:

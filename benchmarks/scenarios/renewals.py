@@ -1,4 +1,4 @@
-"""So many locks held and renewed by one process: what one renewal costs it, and how many are lost."""
+"""Many locks held and renewed by one process: the cost of a renewal, and how many locks are lost."""
 
 from __future__ import annotations
 

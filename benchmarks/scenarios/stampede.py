@@ -1,4 +1,4 @@
-"""Everybody asks for a value that isn't there, at the same moment, and loading it takes its time."""
+"""Many callers request a missing value at the same moment; loading it takes 100 ms."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ..adapters.base import Cache, TaskCache
 from ..probe import Probe
 from ..stats import percentile
 
-LOADER = 0.1  # seconds
-PATIENCE = 10.0  # seconds after which we don't wait for the rest
-LOST = "no answer"
+LOADER_SECONDS = 0.1  # seconds
+TIMEOUT = 10.0  # seconds to wait for the last caller
+NO_ANSWER = "no answer"
 VALUE = {"name": "Coffee grinder", "sold": 40}
 
 
-class Told(NamedTuple):
-    """What came of one key in one process."""
+class Outcome(NamedTuple):
+    """The outcome of one stampede in one process."""
 
     loads: int
-    waits: list[float]  # ms, of those who got the value
+    waits: list[float]  # ms, of callers that got the value
     errors: Counter[str]
 
 
@@ -44,22 +44,22 @@ class Scenario:
         self.callers = processes * callers
         for number in range(processes):
             ours, theirs = context.Pipe()
-            context.Process(target=live, args=(make, url, callers, number, theirs), daemon=True).start()
-            failed = ours.recv()  # one after the other, so that nobody's connections are refused before it begins
+            context.Process(target=run_process, args=(make, url, callers, number, theirs), daemon=True).start()
+            failed = ours.recv()  # one after the other, so that no connection is refused at the start
             if failed:
                 raise RuntimeError(failed)
             self.pipes.append(ours)
 
     def measure(self, *, times: int) -> dict[str, Any]:
-        """The loads are those of the worst of so many stampedes; the waits are those of all of them."""
+        """Run stampedes. The loads are those of the worst one; waits, errors and requests are those of all."""
         before = self.probe.counters()
-        stampedes: list[list[Told]] = []
-        while len(stampedes) < times and not any(LOST in one.errors for one in itertools.chain(*stampedes)):
+        stampedes: list[list[Outcome]] = []
+        while len(stampedes) < times and not any(NO_ANSWER in one.errors for one in itertools.chain(*stampedes)):
             stampedes.append(self._stampede(next(self.keys)))
         spent = self.probe.counters().since(before)
-        told = list(itertools.chain(*stampedes))
-        waits = [wait for one in told for wait in one.waits]
-        errors: Counter[str] = sum((one.errors for one in told), Counter())
+        outcomes = list(itertools.chain(*stampedes))
+        waits = [wait for one in outcomes for wait in one.waits]
+        errors: Counter[str] = sum((one.errors for one in outcomes), Counter())
         gets = len(stampedes) * self.callers
         return {
             "loads": max(sum(one.loads for one in stampede) for stampede in stampedes),
@@ -72,26 +72,28 @@ class Scenario:
             "connections": spent.clients,
         }
 
-    def _stampede(self, key: str) -> list[Told]:
+    def _stampede(self, key: str) -> list[Outcome]:
         for pipe in self.pipes:
             pipe.send(key)
         return [pipe.recv() for pipe in self.pipes]
 
 
-def live(make: type[Any], url: str, callers: int, number: int, pipe: Connection[Any, Any]) -> None:
-    """The life of a process. Everybody in it has loaded something before."""
+def run_process(make: type[Any], url: str, callers: int, number: int, pipe: Connection[Any, Any]) -> None:
+    """Run stampedes in this process. Each caller has loaded a value before, to open its connection."""
     try:
-        crowd = (TaskCrowd if issubclass(make, TaskCache) else ThreadCrowd)(make(url), callers, f"bench:warm:{number}")
-    except Exception as error:  # noqa: BLE001 - told where it is shown
+        callers_of_process = (TaskCallers if issubclass(make, TaskCache) else ThreadCallers)(
+            make(url), callers, f"bench:warm:{number}"
+        )
+    except Exception as error:  # noqa: BLE001 - the parent process raises it
         pipe.send(f"{type(error).__name__}: {error}")
         return
     pipe.send("")
-    with contextlib.suppress(EOFError):  # the end of who asks us
+    with contextlib.suppress(EOFError):  # the parent process has ended
         while True:
-            pipe.send(crowd.run(pipe.recv()))
+            pipe.send(callers_of_process.run(pipe.recv()))
 
 
-class Crowd:
+class Callers:
     def __init__(self, callers: int) -> None:
         self.callers = callers
         self.loads = 0
@@ -101,39 +103,39 @@ class Crowd:
     def begin(self) -> None:
         self.loads, self.waits, self.errors = 0, [], Counter()
 
-    def end(self) -> Told:
+    def end(self) -> Outcome:
         missing = self.callers - len(self.waits) - sum(self.errors.values())
         if missing:
-            self.errors[LOST] += missing
-        return Told(self.loads, self.waits, self.errors)
+            self.errors[NO_ANSWER] += missing
+        return Outcome(self.loads, self.waits, self.errors)
 
-    def note(self, value: object, asked: int) -> None:
+    def note(self, value: object, requested: int) -> None:
         if value == VALUE:
-            self.waits.append((time.monotonic_ns() - asked) / 1e6)
+            self.waits.append((time.monotonic_ns() - requested) / 1e6)
         else:
             self.errors["another value"] += 1
 
 
-class ThreadCrowd(Crowd):
-    """The threads live on from stampede to stampede, as a server's do."""
+class ThreadCallers(Callers):
+    """The threads are reused for each stampede, as in a server."""
 
     def __init__(self, adapter: Cache, callers: int, warm: str) -> None:
         super().__init__(callers)
         self.adapter = adapter
         self.key = warm
-        self.adapter.load(warm, lambda: VALUE)  # what can't work at all fails here
+        self.adapter.load(warm, lambda: VALUE)  # a library that can't work fails here
         self.start, self.over = threading.Barrier(callers + 1), threading.Barrier(callers + 1)
         for _ in range(callers):
             warmed = threading.Event()
             threading.Thread(target=self._live, args=(warm, warmed), daemon=True).start()
-            warmed.wait(PATIENCE)
+            warmed.wait(TIMEOUT)
 
-    def run(self, key: str) -> Told:
+    def run(self, key: str) -> Outcome:
         self.begin()
         self.key = key
-        self.start.wait(PATIENCE)
+        self.start.wait(TIMEOUT)
         with contextlib.suppress(threading.BrokenBarrierError):
-            self.over.wait(PATIENCE)
+            self.over.wait(TIMEOUT)
         return self.end()
 
     def _live(self, warm: str, warmed: threading.Event) -> None:
@@ -142,20 +144,20 @@ class ThreadCrowd(Crowd):
         warmed.set()
         while True:
             self.start.wait()
-            asked = time.monotonic_ns()
+            requested = time.monotonic_ns()
             try:
-                self.note(self.adapter.load(self.key, self._load), asked)
+                self.note(self.adapter.load(self.key, self._load), requested)
             except Exception as error:  # noqa: BLE001 - what a library raises is one of its figures
                 self.errors[type(error).__name__] += 1
             self.over.wait()
 
     def _load(self) -> Any:
         self.loads += 1
-        time.sleep(LOADER)
+        time.sleep(LOADER_SECONDS)
         return VALUE
 
 
-class TaskCrowd(Crowd):
+class TaskCallers(Callers):
     def __init__(self, adapter: TaskCache, callers: int, warm: str) -> None:
         super().__init__(callers)
         self.adapter = adapter
@@ -169,7 +171,7 @@ class TaskCrowd(Crowd):
         await self.adapter.start()
         await self.adapter.load(key, load)
 
-    def run(self, key: str) -> Told:
+    def run(self, key: str) -> Outcome:
         self.begin()
         self.loop.run_until_complete(self._run(key))
         return self.end()
@@ -177,19 +179,19 @@ class TaskCrowd(Crowd):
     async def _run(self, key: str) -> None:
         start = asyncio.Event()
         tasks = [asyncio.create_task(self._call(key, start)) for _ in range(self.callers)]
-        await asyncio.sleep(0)  # all are there
+        await asyncio.sleep(0)  # all tasks have started
         start.set()
-        await asyncio.wait(tasks, timeout=PATIENCE)
+        await asyncio.wait(tasks, timeout=TIMEOUT)
 
     async def _call(self, key: str, start: asyncio.Event) -> None:
         await start.wait()
-        asked = time.monotonic_ns()
+        requested = time.monotonic_ns()
         try:
-            self.note(await self.adapter.load(key, self._load), asked)
+            self.note(await self.adapter.load(key, self._load), requested)
         except Exception as error:  # noqa: BLE001 - what a library raises is one of its figures
             self.errors[type(error).__name__] += 1
 
     async def _load(self) -> Any:
         self.loads += 1
-        await asyncio.sleep(LOADER)
+        await asyncio.sleep(LOADER_SECONDS)
         return VALUE

@@ -1,4 +1,4 @@
-"""Jobs that are submitted and never run: each another one, or the same again and again."""
+"""Submission of jobs that no worker runs: different ones, or the same one each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Scenario:
             self.adapter.acquire(key)
 
     def measure(self, *, seconds: float) -> Figures:
-        """By the clock, and the client's CPU time."""
+        """Elapsed time and CPU time of the client, per submission."""
         submit = self.adapter.acquire
         done = 0
         client = time.process_time()

@@ -1,4 +1,4 @@
-"""So many tasks in one event loop, each with a key of its own."""
+"""Many tasks in one event loop, each with a key of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scenario:
         self._run(WARM)
 
     def measure(self, *, seconds: float = 0.0, tasks: int = 0) -> Figures:
-        """Time if there are seconds for it, else what can be counted."""
+        """Measure time if ``seconds`` is given; otherwise count connections and commands."""
         self.tasks = tasks or self.tasks
         if seconds:
             cpu = self.probe.cpu() + time.process_time()
@@ -36,7 +36,7 @@ class Scenario:
         return {"connections": spent.clients, "commands": spent.commands / done}
 
     def _run(self, seconds: float) -> tuple[int, float]:
-        """How many pairs were done, and in which time."""
+        """Return the number of acquire-and-release pairs, and the elapsed time."""
 
         async def one(key: str) -> int:
             acquire, release = self.adapter.acquire, self.adapter.release
@@ -46,10 +46,10 @@ class Scenario:
                 done += 1
             return done
 
-        async def everyone() -> list[int]:
+        async def all_tasks() -> list[int]:
             return await asyncio.gather(*(one(f"bench:{os.getpid()}:{number}") for number in range(self.tasks)))
 
         start = time.perf_counter()
         end = start + seconds
-        done = sum(self.loop.run_until_complete(everyone()))
+        done = sum(self.loop.run_until_complete(all_tasks()))
         return done, time.perf_counter() - start

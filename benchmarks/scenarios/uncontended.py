@@ -1,4 +1,4 @@
-"""One lock, one thread, nobody else: acquire and release, as often as time allows."""
+"""One lock, one thread, no contention: acquire and release in a loop."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ WARM = 200
 COUNTED = 500
 BATCH = 10
 FEW = 50
-ADAPTER_CALLS = 2  # our own acquire and release, which are not the library's
+ADAPTER_CALLS = 2  # the adapter's acquire and release, which don't belong to the library
 
 
 class Scenario:
     def __init__(self, make: type[Adapter], url: str) -> None:
-        self.key = f"bench:{os.getpid()}"  # others warm up at the same time
+        self.key = f"bench:{os.getpid()}"  # other workers warm up at the same time
         self.adapter = make(url)
         self.probe = Probe(url)
         self.occupied = 0
         self._pairs(WARM)
 
     def measure(self, *, seconds: float = 0.0, own: int = 0, others: int = 0, length: int = 0) -> Figures:
-        """Time if there are seconds for it, else what can be counted.
+        """Measure time if ``seconds`` is given; otherwise count calls and requests.
 
-        own, others: while this thread, or other ones, hold so many other locks. length: of the key.
+        own, others: the number of other locks that this thread, or other threads, hold. length: of the key.
         """
         if own > self.occupied:
             self._occupy(self.occupied, own)
-        while others > self.occupied:  # in threads of a few locks each, as servers have them
+        while others > self.occupied:  # in threads with a few locks each, as in a server
             thread = threading.Thread(target=self._occupy, args=(self.occupied, min(others, self.occupied + FEW)))
             thread.start()
             thread.join()
@@ -53,7 +53,7 @@ class Scenario:
             release(acquire(key))
 
     def _time(self, seconds: float) -> Figures:
-        """By the clock, and the CPU time of both sides, which no other process of the machine adds to."""
+        """Elapsed time, and CPU time of client and server, which other load on the machine doesn't change."""
         done = 0
         server, client = self.probe.cpu(), time.process_time()
         start = now = time.perf_counter()
@@ -78,10 +78,10 @@ class Scenario:
         profile.enable()
         self._pairs(COUNTED)
         profile.disable()
-        # pstats would count but one of several functions of one name in one place, such as those that dataclasses make
+        # not pstats: it counts functions with the same name and position, such as those of dataclasses, only once
         calls = sum(entry.callcount for entry in profile.getstats()) / COUNTED
         return {
-            "calls": math.floor(calls) - ADAPTER_CALLS,  # what is left over is the profiler's own end
+            "calls": math.floor(calls) - ADAPTER_CALLS,  # the fraction is the call that ends the profiler
             "requests": spent.requests / COUNTED,
             "commands": spent.commands / COUNTED,
             "connections": spent.clients,

@@ -1,4 +1,4 @@
-"""A lone waiter in another process: how long after the release has it got the lock?"""
+"""One waiter in another process: the time from the release to its acquisition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..adapters.base import Adapter
 from ..probe import Probe
 
 KEY = "bench:wake"
-SHORTEST, LONGEST = 0.005, 0.105  # of a hold: spread over more than the usual polling interval
+SHORTEST, LONGEST = 0.005, 0.105  # seconds of a hold: random, over more than the usual polling interval
 
 
 class Scenario:
@@ -24,7 +24,7 @@ class Scenario:
         self.adapter = make(url)
         self.adapter.prepare(KEY)
         self.probe = Probe(url)
-        self.chance = random.Random(1)  # noqa: S311 - the same holds for everybody
+        self.random = random.Random(1)  # noqa: S311 - the same holds for every library
         self._cycle(0.01)
 
     @staticmethod
@@ -44,7 +44,7 @@ class Scenario:
         end = time.monotonic() + seconds
         samples: list[float] = []
         while not samples or time.monotonic() < end:
-            samples.append(self._cycle(self.chance.uniform(SHORTEST, LONGEST)))
+            samples.append(self._cycle(self.random.uniform(SHORTEST, LONGEST)))
         spent = self.probe.counters().since(before)
         return {
             "samples": samples,
@@ -53,7 +53,7 @@ class Scenario:
         }
 
     def _cycle(self, seconds: float) -> float:
-        """One hold of so many seconds; ms from the release to the waiter's acquisition."""
+        """Hold for this many seconds. Return the ms from the release to the waiter's acquisition."""
         held = self.adapter.acquire(KEY)
         self.pipe.send("go")
         self.pipe.recv()

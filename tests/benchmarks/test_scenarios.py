@@ -20,8 +20,8 @@ SCENARIOS = [
     pytest.param("ours", "hot", {"workers": 2, "processes": True, "section": 0.001}, {"seconds": 0.1}, id="processes"),
     pytest.param("baton", "hot", {"workers": 2, "processes": True, "section": 0.0}, {"seconds": 0.1}, id="baton"),
     pytest.param("ours", "wake", {}, {"seconds": 0.01}, id="wake"),
-    pytest.param("ours", "crowd", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of threads"),
-    pytest.param("ours-tasks", "crowd", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of tasks"),
+    pytest.param("ours", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of threads"),
+    pytest.param("ours-tasks", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of tasks"),
 ]
 
 
@@ -34,7 +34,7 @@ def test_scenario_with_a_working_lock_has_no_overlaps(
         figures = job.measure(**arguments)
     assert figures["overlaps"] == 0
     assert not figures.get("errors")
-    assert figures.get("through") == (5 if scenario == "crowd" else None)
+    assert figures.get("acquired") == (5 if scenario == "waiters" else None)
 
 
 def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:

@@ -10,8 +10,8 @@ from benchmarks.bench import Case
 from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
 from benchmarks.publish import PAGES
 from benchmarks.rows import ROWS, caches, growth, hot, others, uncontended
-from benchmarks.stats import SECOND, Pass, contention, middle, overlaps, percentile, ratio
-from benchmarks.tables import VIEWS, cells, markdown, shown, text, troubles
+from benchmarks.stats import SECOND, Acquisition, contention, nanmedian, overlaps, percentile, ratio
+from benchmarks.tables import VIEWS, cells, failure_notes, markdown, shown, text
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_table_has_a_line_per_adapter_with_failures(case: Case) -> None:
     assert [shown(1234567.8, 0, ""), shown(0.456, 2, " ×"), shown(math.nan, 0, " %")] == ["1 234 568", "0.46 ×", ""]
     case.failed["pottery"] = "no answer within 60 s"
     heading, ours, raw, pottery = cells(case)
-    assert heading[1:3] == ["CPU µs", "of raw"]
+    assert heading[1:3] == ["CPU µs", "vs. raw socket"]
     assert ours[:3] == ["django-redis-locks", "40.0", "4.00 ×"]
     assert raw[1] == "10.0"
     assert pottery[:2] == ["pottery", "failed: no answer within 60 s"]
@@ -35,7 +35,7 @@ def test_table_has_a_line_per_adapter_with_failures(case: Case) -> None:
     assert "| **django-redis-locks** | 40.0 | 4.00 × |" in markdown(cells(case))
     assert text(cells(case)).count("\n") == 3
     case.failed = {"ours": "no answer within 60 s"}  # in a later round
-    assert troubles(case) == ["django-redis-locks failed: no answer within 60 s"]
+    assert failure_notes(case) == ["django-redis-locks failed: no answer within 60 s"]
 
 
 def test_budget_is_met_up_to_its_limit_and_judged_if_measured(case: Case) -> None:
@@ -45,12 +45,12 @@ def test_budget_is_met_up_to_its_limit_and_judged_if_measured(case: Case) -> Non
     assert [passed(value, at_least=False) for value in (2.0, 2.01, math.inf)] == [True, False, False]
     assert [passed(value, at_least=True) for value in (2.0, 1.99)] == [True, False]
     (verdict,) = verdicts({"1 same": case})
-    assert (verdict.budget.promise, verdict.value, verdict.passed) == ("time, fixed lease: of the raw socket", 4, False)
+    assert (verdict.budget.promise, verdict.value, verdict.passed) == ("fixed lease: time vs. raw socket", 4, False)
 
 
 def test_every_case_has_a_view_and_every_name_an_adapter() -> None:
     """A slip would show only at the end of a long run."""
-    lists = [uncontended.PEERS, hot.THREADS, hot.EMPTY, others.TASKS, others.THREAD_CROWD, others.TASK_CROWD]
+    lists = [uncontended.PEERS, hot.THREADS, hot.EMPTY, others.TASKS, others.THREAD_WAITERS, others.TASK_WAITERS]
     lists += [
         others.RENEWERS,
         others.MANY_RENEWERS,
@@ -83,9 +83,12 @@ def test_fill_replaces_parts_and_keeps_the_rest() -> None:
 MS = SECOND // 1000
 
 
-def passes(*turns: tuple[int, int, int, int]) -> list[Pass]:
+def acquisitions(*turns: tuple[int, int, int, int]) -> list[Acquisition]:
     """Turns in ms."""
-    return [Pass(asked * MS, acquired * MS, released * MS, worker) for asked, acquired, released, worker in turns]
+    return [
+        Acquisition(requested * MS, acquired * MS, released * MS, worker)
+        for requested, acquired, released, worker in turns
+    ]
 
 
 def test_figures_are_medians_and_nan_without_values() -> None:
@@ -93,10 +96,10 @@ def test_figures_are_medians_and_nan_without_values() -> None:
     round slows both."""
     assert [percentile([3, 1, 2], percent) for percent in (50, 99)] == [2, 3]
     assert [percentile(range(1, 101), percent) for percent in (1, 50, 99)] == [1, 50, 99]
-    assert middle([1.0, math.nan, 3.0, 2.0]) == 2.0
+    assert nanmedian([1.0, math.nan, 3.0, 2.0]) == 2.0
     assert ratio([1.0, 20.0, 3.0], [2.0, 40.0, 6.0]) == 0.5
     assert ratio([1.0, 2.0], [0.0, 4.0]) == 0.5
-    assert all(math.isnan(figure) for figure in (percentile([], 50), middle([]), ratio([], [1.0])))
+    assert all(math.isnan(figure) for figure in (percentile([], 50), nanmedian([]), ratio([], [1.0])))
 
 
 def test_section_that_begins_before_the_previous_end_overlaps() -> None:
@@ -107,22 +110,22 @@ def test_section_that_begins_before_the_previous_end_overlaps() -> None:
         (1, ((0, 9, 20, 1), (0, 0, 10, 0))),
         (2, ((0, 0, 50, 0), (0, 10, 20, 1), (0, 30, 40, 2))),
     ):
-        assert overlaps(passes(*turns)) == expected, turns
+        assert overlaps(acquisitions(*turns)) == expected, turns
 
 
 def test_contention_of_alternating_workers_is_fair() -> None:
-    turns = passes((0, 0, 200, 0), (0, 250, 450, 1), (200, 500, 700, 0), (450, 750, 950, 1))
+    turns = acquisitions((0, 0, 200, 0), (0, 250, 450, 1), (200, 500, 700, 0), (450, 750, 950, 1))
     figures = contention(turns, workers=2, start=0, end=SECOND)
-    expected = {"passes": 4, "handoffs": 3, "handoff_p50": 50_000, "same": 0, "spread": 1, "longest_ms": 300}
+    expected = {"acquisitions": 4, "handoffs": 3, "handoff_p50": 50_000, "same": 0, "spread": 1, "longest_ms": 300}
     assert {name: figures[name] for name in expected} == expected
     assert figures["longest_turns"] == pytest.approx(0.6)  # a turn is 2 workers x 1 s / 4 passes
 
 
 def test_contention_of_one_greedy_worker_shows_starvation() -> None:
-    turns = passes(*((at, at, at + 100, 0) for at in range(0, 1000, 100)), (0, 1000, 1100, 1))
+    turns = acquisitions(*((at, at, at + 100, 0) for at in range(0, 1000, 100)), (0, 1000, 1100, 1))
     figures = contention(turns, workers=2, start=0, end=SECOND)
     assert figures["same"] == 100
     assert figures["starved"] == 1
     assert figures["spread"] == math.inf
     assert figures["longest_turns"] == 5  # the other one's wait counts, although it ended after the end
-    assert contention([], workers=2, start=0, end=SECOND)["passes"] == 0
+    assert contention([], workers=2, start=0, end=SECOND)["acquisitions"] == 0

@@ -1,4 +1,4 @@
-"""Hundreds wait for one lock that somebody holds: what they cost meanwhile, and how soon all are through."""
+"""Hundreds of waiters for one held lock: their cost while they wait, and the time until all have acquired it."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from typing import Any
 
 from ..adapters.base import Adapter, TaskAdapter
 from ..probe import Probe
-from ..stats import SECOND, Pass, overlaps
+from ..stats import SECOND, Acquisition, overlaps
 
-KEY = "bench:crowd"
-SETTLE = 1.0  # seconds until everybody waits
-IDLE = 2.0  # seconds that are watched
-PATIENCE = 5.0  # seconds after which we don't wait for the rest
+KEY = "bench:waiters"
+SETTLE = 1.0  # seconds until all of them wait
+IDLE = 2.0  # seconds in which the cost of waiting is measured
+TIMEOUT = 5.0  # seconds to wait for the last acquisition
 
 
 class Scenario:
     def __init__(self, make: type[Any], url: str, *, workers: int) -> None:
         self.watch = Watch(Probe(url))
-        self.crowd = (TaskCrowd if issubclass(make, TaskAdapter) else ThreadCrowd)(make(url), workers)
+        self.waiters = (TaskWaiters if issubclass(make, TaskAdapter) else ThreadWaiters)(make(url), workers)
 
     def measure(self, *, settle: float = SETTLE, idle: float = IDLE) -> dict[str, Any]:
-        crowd, watch = self.crowd, self.watch
-        crowd.settle, crowd.watched = settle, idle
-        crowd.run(watch)
+        waiters, watch = self.waiters, self.watch
+        waiters.settle, waiters.watched = settle, idle
+        waiters.run(watch)
         spent = watch.probe.counters().since(watch.before)
-        passed = max(1, len(crowd.passes))
+        acquired = max(1, len(waiters.acquisitions))
         return {
             **watch.idle,
             "ms": self._drained(),
-            "through": len(crowd.passes),
-            "errors": sum(crowd.errors.values()),
-            "kinds": dict(crowd.errors),
-            "requests": spent.requests / passed,
-            "scripts": spent.scripts / passed,
-            "commands": spent.commands / passed,
-            "overlaps": overlaps(crowd.passes),
+            "acquired": len(waiters.acquisitions),
+            "errors": sum(waiters.errors.values()),
+            "kinds": dict(waiters.errors),
+            "requests": spent.requests / acquired,
+            "scripts": spent.scripts / acquired,
+            "commands": spent.commands / acquired,
+            "overlaps": overlaps(waiters.acquisitions),
         }
 
     def _drained(self) -> float:
-        """From the first release to the last acquisition, if all came through."""
-        passes = self.crowd.passes
-        if len(passes) < self.crowd.workers:
+        """Milliseconds from the first release to the last acquisition; infinite if a waiter didn't acquire."""
+        acquisitions = self.waiters.acquisitions
+        if len(acquisitions) < self.waiters.workers:
             return math.inf
-        return (max(one.acquired for one in passes) - self.watch.freed) / SECOND * 1000
+        return (max(one.acquired for one in acquisitions) - self.watch.released_at) / SECOND * 1000
 
 
 class Watch:
-    """Looks at the server and at this process while all wait, and tells when the holder lets go."""
+    """Measures the server and this process while all wait, and the time of the holder's release."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.before = probe.counters()
         self.idle: dict[str, float] = {}
-        self.freed = 0
+        self.released_at = 0
 
     def begin(self) -> None:
         self.before, self._cpu, self._clock = self.probe.counters(), time.process_time(), time.monotonic()
@@ -73,22 +73,22 @@ class Watch:
             "idle_cpu": 100 * cpu / seconds,
         }
         self.before = self.probe.counters()
-        self.freed = time.monotonic_ns()
+        self.released_at = time.monotonic_ns()
 
 
-class Crowd:
+class Waiters:
     def __init__(self, adapter: Any, workers: int) -> None:
         self.adapter = adapter
         self.workers = workers
         self.settle, self.watched = SETTLE, IDLE
-        self.passes: list[Pass] = []
+        self.acquisitions: list[Acquisition] = []
         self.errors: Counter[str] = Counter()
 
     def run(self, watch: Watch) -> None:
         raise NotImplementedError
 
 
-class ThreadCrowd(Crowd):
+class ThreadWaiters(Waiters):
     adapter: Adapter
 
     def run(self, watch: Watch) -> None:
@@ -105,23 +105,23 @@ class ThreadCrowd(Crowd):
             self.adapter.release(held)
         except Exception as error:  # noqa: BLE001 - waiters may have taken every connection
             self.errors[f"release: {type(error).__name__}"] += 1
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _wait(self, worker: int) -> None:
-        asked = time.monotonic_ns()
+        requested = time.monotonic_ns()
         try:
             held = self.adapter.acquire(KEY)
             acquired = time.monotonic_ns()
             released = time.monotonic_ns()
             self.adapter.release(held)
-            self.passes.append(Pass(asked, acquired, released, worker))
+            self.acquisitions.append(Acquisition(requested, acquired, released, worker))
         except Exception as error:  # noqa: BLE001 - what a library raises is one of its figures
             self.errors[type(error).__name__] += 1
 
 
-class TaskCrowd(Crowd):
+class TaskWaiters(Waiters):
     adapter: TaskAdapter
 
     def run(self, watch: Watch) -> None:
@@ -133,7 +133,7 @@ class TaskCrowd(Crowd):
         tasks = [
             asyncio.create_task(
                 self._wait(worker), context=contextvars.Context()
-            )  # strangers, not the holder's children
+            )  # without the holder's context, and so its grant
             for worker in range(self.workers)
         ]
         await asyncio.sleep(self.settle)
@@ -144,15 +144,15 @@ class TaskCrowd(Crowd):
             await self.adapter.release(held)
         except Exception as error:  # noqa: BLE001 - waiters may have taken every connection
             self.errors[f"release: {type(error).__name__}"] += 1
-        await asyncio.wait(tasks, timeout=PATIENCE)
+        await asyncio.wait(tasks, timeout=TIMEOUT)
 
     async def _wait(self, worker: int) -> None:
-        asked = time.monotonic_ns()
+        requested = time.monotonic_ns()
         try:
             held = await self.adapter.acquire(KEY)
             acquired = time.monotonic_ns()
             released = time.monotonic_ns()
             await self.adapter.release(held)
-            self.passes.append(Pass(asked, acquired, released, worker))
+            self.acquisitions.append(Acquisition(requested, acquired, released, worker))
         except Exception as error:  # noqa: BLE001 - what a library raises is one of its figures
             self.errors[type(error).__name__] += 1
