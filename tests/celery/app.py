@@ -10,18 +10,18 @@ from celery_locks import IdempotentTask, SingletonTask
 from tests.celery import declarations, tasks
 from tests.celery.journal import Journal
 
-MODULE = "tests.celery.worker"
+MODULE = "tests.celery.worker_app"
 
 Config = dict[str, Any]
-"""What a worker must know, as JSON: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, more."""
+"""Passed to workers as JSON. Keys: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, conf and more."""
 
 
-KINDS: dict[str, type[Task]] = {"single": SingletonTask, "once": IdempotentTask, "plain": Task}
+KINDS: dict[str, type[Task]] = {"singleton": SingletonTask, "idempotent": IdempotentTask, "plain": Task}
 
 
 def make_app(config: Config, *, redis_locks: bool = True) -> Celery:
-    """``redis_locks``: the app says where the locks are, as in a program without Django's settings."""
-    app = Celery("tests", set_as_current=False, task_cls=SingletonTask)  # Celery's own tasks have it then, too
+    """``redis_locks``: configure the locks in the app, as a program without Django's settings does."""
+    app = Celery("tests", set_as_current=False, task_cls=SingletonTask)  # also the class of Celery's built-in tasks
     app.conf.update(
         broker_url=config["broker"],
         result_backend=config.get("results"),

@@ -1,4 +1,4 @@
-"""What real beats load: one task, often, which journals each tick and publishes those that it wins."""
+"""The app that beat processes load: its task runs often, records each tick, and publishes the ticks that it claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.probes.celery import claim_tick, current_tick
 URL = os.environ["BEAT_REDIS"]
 
 journal = redis.Redis.from_url(URL)
-# a store that takes its time isn't one that is down: a tick that wasn't claimed is published by each
+# a long timeout, because a slow store isn't down: ticks that can't be claimed are published by every beat
 locks.configure({"default": {"LOCATION": URL, "KEY_PREFIX": "locks", "OPTIONS": {"socket_timeout": 60}}})
 app = Celery("beats", broker=URL)
 app.conf.broker_connection_retry_on_startup = True
@@ -33,9 +33,9 @@ class Ticking(Task):
         task_id = task_id or uuid()
         tick = current_tick(self.name)
         assert tick is not None
-        asked = time.monotonic()
+        sent = time.monotonic()
         claim = claim_tick(self.lock_using, tick, task_id)
-        journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner, asked, time.monotonic()]))
+        journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner, sent, time.monotonic()]))
         if not claim.won:
             return AsyncResult(claim.winner, app=self.app)
         return super().apply_async(args, kwargs, task_id=task_id, **options)

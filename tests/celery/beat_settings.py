@@ -1,4 +1,4 @@
-"""Django's settings of the beats whose schedule is in a database: a file, so that they share it."""
+"""Django settings of beats with a schedule in the database: a SQLite file that all beats share."""
 
 from __future__ import annotations
 

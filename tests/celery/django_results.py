@@ -1,4 +1,4 @@
-"""A Django project for workers whose results go into its database, a file of SQLite."""
+"""Settings of a Django project that stores task results in its database, a SQLite file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from tests.celery.nodes import ROOT
+from tests.celery.worker_process import ROOT
 
 SETTINGS = "tests.celery.django_results"
 
@@ -32,9 +32,9 @@ def migrate(environ: dict[str, str]) -> None:
 
 
 def state_of(database: Path, task_id: str) -> str | None:
-    """What the table of results says."""
+    """The state of a task in the table of results; None if it has none."""
     with closing(sqlite3.connect(database, timeout=20)) as connection:
-        found = connection.execute(
+        row = connection.execute(
             "SELECT status FROM django_celery_results_taskresult WHERE task_id = ?", (task_id,)
         ).fetchone()
-    return found[0] if found else None
+    return row[0] if row else None

@@ -1,7 +1,7 @@
-"""What happened, in the order in which it happened: a Redis stream that tasks write and tests wait on.
+"""A Redis stream to which tasks write what they do, and on which tests wait.
 
-Every entry has the `who` of its test (the first argument of each task), so that nothing has to be flushed between tests.
-A gate is a stream too: it is open once it has an entry, for current and for later waiters.
+Every entry has the `tag` of its test, so that nothing has to be flushed between tests.
+A gate is a stream, too: it opens with its first entry, for current and later waiters.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import redis
 
 from django_redis_locks import LockNotOwned
 
-PATIENCE = 30.0
-"""Seconds after which a body leaves a gate that stays closed, and a test gives up: far more than anything takes."""
+TIMEOUT = 30.0
+"""Seconds after which a body stops waiting for a gate, and a test fails: far more than any step needs."""
 
 STREAM = "journal"
 EVERY_GATE = "gate:*"
@@ -30,7 +30,7 @@ EVERY_GATE = "gate:*"
 class Entry:
     what: str
     ms: int
-    """When, on Redis's clock."""
+    """When it was written, by the clock of Redis."""
     data: dict[str, Any] = field(hash=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -40,12 +40,12 @@ class Entry:
             raise AttributeError(name) from error
 
     def __str__(self) -> str:
-        rest = " ".join(f"{name}={value}" for name, value in self.data.items() if name != "who" and value is not None)
+        rest = " ".join(f"{name}={value}" for name, value in self.data.items() if name != "tag" and value is not None)
         return f"{self.ms % 1_000_000:>9} {self.what:<9} {rest}"
 
 
 def fence_of(task: Any) -> int | None:
-    """Celery's own tasks have no lock, and a task that is called directly hasn't either."""
+    """The fence of a run; None for plain Celery tasks and direct calls, which have no lock."""
     try:
         return task.lock.fence
     except (AttributeError, LockNotOwned):
@@ -53,10 +53,10 @@ def fence_of(task: Any) -> int | None:
 
 
 class Journal:
-    """One per process; forks and pools are redis-py's affair."""
+    """One per process. It may be used after a fork, and by several threads: redis-py handles both."""
 
     def __init__(self, url: str) -> None:
-        self.redis = redis.Redis.from_url(url, decode_responses=True, socket_timeout=PATIENCE)
+        self.redis = redis.Redis.from_url(url, decode_responses=True, socket_timeout=TIMEOUT)
         self._seen = "0"
         self._entries: list[Entry] = []
 
@@ -65,22 +65,22 @@ class Journal:
 
     # What tasks write
 
-    def write(self, what: str, who: str, **data: Any) -> None:
-        self.redis.xadd(STREAM, {"what": what, "data": json.dumps({"who": who, "pid": os.getpid(), **data})})
+    def write(self, what: str, tag: str, **data: Any) -> None:
+        self.redis.xadd(STREAM, {"what": what, "data": json.dumps({"tag": tag, "pid": os.getpid(), **data})})
 
     @contextmanager
-    def body(self, task: Any, who: str, **data: Any) -> Iterator[str]:
-        """The body of a task, from its first moment to its last one. Gives the run's id."""
+    def body(self, task: Any, tag: str, **data: Any) -> Iterator[str]:
+        """Record begin and end of a task's body. Yields an id of the run."""
         run = uuid.uuid4().hex[:8]
         request = task.request
         self.write(
             "begin",
-            who,
+            tag,
             task=task.name,
             id=request.id,
             run=run,
             retries=request.retries,
-            node=request.hostname,
+            worker=request.hostname,
             fence=fence_of(task),
             **data,
         )
@@ -91,11 +91,11 @@ class Journal:
             how = type(error).__name__
             raise
         finally:
-            self.write("end", who, id=request.id, run=run, how=how)
+            self.write("end", tag, id=request.id, run=run, how=how)
 
-    def pass_gate(self, who: str, seconds: float = PATIENCE) -> bool:
-        """Wait until the test opens it."""
-        streams = {f"gate:{who}": "0", EVERY_GATE: "0"}
+    def pass_gate(self, tag: str, seconds: float = TIMEOUT) -> bool:
+        """Wait until the test opens the gate. Return False on timeout."""
+        streams = {f"gate:{tag}": "0", EVERY_GATE: "0"}
         deadline = time.monotonic() + seconds
         block = min(100, int(seconds * 1000)) or None
         while not (passed := bool(self.redis.xread(streams, count=1, block=block))) and time.monotonic() < deadline:
@@ -104,8 +104,8 @@ class Journal:
 
     # What tests do and read
 
-    def open_gate(self, who: str) -> None:
-        self.redis.xadd(f"gate:{who}", {"open": 1})
+    def open_gate(self, tag: str) -> None:
+        self.redis.xadd(f"gate:{tag}", {"open": 1})
 
     def read(self, block: int | None = None) -> None:
         for _, entries in self.redis.xread({STREAM: self._seen}, block=block) or []:
@@ -113,37 +113,37 @@ class Journal:
                 self._seen = key
                 self._entries.append(Entry(fields["what"], int(key.partition("-")[0]), json.loads(fields["data"])))
 
-    def entries(self, who: str, *whats: str, **data: Any) -> list[Entry]:
-        """Those of this test, in their order: `entries(who, "begin", "end", id=result.id)`."""
+    def entries(self, tag: str, *whats: str, **data: Any) -> list[Entry]:
+        """Entries of a test in their order, optionally filtered: `entries(tag, "begin", "end", id=result.id)`."""
         self.read()
         return [
             entry
             for entry in self._entries
-            if entry.data["who"] == who
+            if entry.data["tag"] == tag
             and (not whats or entry.what in whats)
             and all(entry.data.get(name) == value for name, value in data.items())
         ]
 
-    def wait(self, who: str, *whats: str, count: int = 1, seconds: float = PATIENCE, **data: Any) -> list[Entry]:
-        """At least so many of them; fails with everything that there is."""
+    def wait(self, tag: str, *whats: str, count: int = 1, seconds: float = TIMEOUT, **data: Any) -> list[Entry]:
+        """Wait for at least ``count`` such entries, and return all. On timeout the error shows all entries of the test."""
         found: list[Entry] = []
 
         def enough() -> bool:
-            found[:] = self.entries(who, *whats, **data)
+            found[:] = self.entries(tag, *whats, **data)
             return len(found) >= count
 
-        self.until(enough, who, f"{count} x {'/'.join(whats)} {data or ''}", seconds)
+        self.until(enough, tag, f"{count} x {'/'.join(whats)} {data or ''}", seconds)
         return found
 
-    def until(self, condition: Callable[[], object], who: str, what: str, seconds: float = PATIENCE) -> None:
-        """Wait for a condition, which is looked at after each entry and now and then."""
+    def until(self, condition: Callable[[], object], tag: str, what: str, seconds: float = TIMEOUT) -> None:
+        """Wait for a condition, which is checked after each entry and every 20 ms."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.story(who)}"
+            assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.transcript(tag)}"
             self.read(block=20)
 
-    def until_rise(self, value: Callable[[], float], who: str, what: str) -> None:
-        """Wait for a rise of a value that else falls steadily, and may have risen just before the first look."""
+    def until_rise(self, value: Callable[[], float], tag: str, what: str) -> None:
+        """Wait until a value, which otherwise falls steadily, rises: such as the rest of a lease that is renewed."""
         least = value()
 
         def has_risen() -> bool:
@@ -152,29 +152,29 @@ class Journal:
             least = min(now, before)
             return now > before
 
-        self.until(has_risen, who, what)
+        self.until(has_risen, tag, what)
 
     def age(self, entry: Entry) -> float:
-        """Seconds since then, on Redis's clock."""
+        """Seconds since an entry was written, by the clock of Redis."""
         seconds, micros = self.redis.time()
         return seconds + micros / 1e6 - entry.ms / 1000
 
-    def story(self, who: str) -> str:
-        return "\n".join(map(str, self.entries(who)))
+    def transcript(self, tag: str) -> str:
+        return "\n".join(map(str, self.entries(tag)))
 
-    def stays_out(self, who: str, *whats: str, count: int, seconds: float = 0.4, **data: Any) -> None:
-        """Nothing of the kind comes for a while. A look that is too short only finds less; it never fails wrongly."""
+    def assert_stays_below(self, tag: str, *whats: str, count: int, seconds: float = 0.4, **data: Any) -> None:
+        """Assert that for some seconds there are fewer than ``count`` such entries."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
-            found = self.entries(who, *whats, **data)
-            assert len(found) < count, f"{count} x {'/'.join(whats)} {data or ''} came\n{self.story(who)}"
+            found = self.entries(tag, *whats, **data)
+            assert len(found) < count, f"{count} x {'/'.join(whats)} {data or ''} came\n{self.transcript(tag)}"
             self.read(block=max(1, int(left * 1000)))
 
-    def crowd(self, who: str, **data: Any) -> int:
-        """The most bodies that were inside at once."""
+    def max_concurrency(self, tag: str, **data: Any) -> int:
+        """The largest number of bodies that ran at once."""
         inside: dict[str, int] = {}
         most = 0
-        for entry in self.entries(who, "begin", "end", "killed"):
+        for entry in self.entries(tag, "begin", "end", "killed"):
             if entry.what != "killed" and any(entry.data.get(name) != value for name, value in data.items()):
                 continue
             if entry.what == "begin":

@@ -1,4 +1,4 @@
-"""The tasks of these tests. Each has `who`, the mark of its test, as first argument, and writes what it does."""
+"""The tasks of these tests. The first argument of each is `tag`; each writes what it does to the journal."""
 
 from __future__ import annotations
 
@@ -18,76 +18,76 @@ ACKS: dict[str, dict[str, bool]] = {
 }
 
 
-BRIEF = 5.0
-"""A lease, in seconds, whose end a test can wait for; not shorter, because a machine may stand still for seconds."""
+SHORT_LEASE = 5.0
+"""Seconds of a lease that a test can wait for; not shorter, because a busy machine may stall for seconds."""
 
-EXPIRES = 0.5
+MESSAGE_EXPIRES = 0.5
 """Seconds after which a message expires."""
 
 
-def quick(self: Any, who: str, *rest: Any) -> str:
-    with self.app.journal.body(self, who) as run:
+def quick(self: Any, tag: str, *rest: Any) -> str:
+    with self.app.journal.body(self, tag) as run:
         return run
 
 
-def hold(self: Any, who: str, *rest: Any) -> str:
-    """Inside until the test opens the gate."""
-    with self.app.journal.body(self, who) as run:
-        self.app.journal.pass_gate(who)
+def wait_for_gate(self: Any, tag: str, *rest: Any) -> str:
+    """Runs until the test opens the gate."""
+    with self.app.journal.body(self, tag) as run:
+        self.app.journal.pass_gate(tag)
         return run
 
 
-def failing(self: Any, who: str) -> None:
-    """As `hold`, and then it fails."""
-    with self.app.journal.body(self, who):
-        self.app.journal.pass_gate(who)
-        raise ValueError(who)
+def failing(self: Any, tag: str) -> None:
+    """Runs until the test opens the gate, then fails."""
+    with self.app.journal.body(self, tag):
+        self.app.journal.pass_gate(tag)
+        raise ValueError(tag)
 
 
-def flaky(self: Any, who: str, failures: int = 2) -> str:
-    with self.app.journal.body(self, who) as run:
+def flaky(self: Any, tag: str, failures: int = 2) -> str:
+    with self.app.journal.body(self, tag) as run:
         if self.request.retries < failures:
             raise self.retry(countdown=0, max_retries=failures)
         return run
 
 
-def patient(self: Any, who: str) -> str:
-    """Retries once, later: between the two, or before the test opens the gate, it looks at what is there."""
-    with self.app.journal.body(self, who) as run:
+def retry_later(self: Any, tag: str) -> str:
+    """Retries once after 1.5 seconds; the second try runs until the test opens the gate."""
+    with self.app.journal.body(self, tag) as run:
         if not self.request.retries:
             raise self.retry(countdown=1.5)
-        self.app.journal.pass_gate(who)
+        self.app.journal.pass_gate(tag)
         return run
 
 
-def lingering(self: Any, who: str) -> str:
-    """Its retry is published, and it stays inside until the test opens the gate."""
-    with self.app.journal.body(self, who) as run:
+def retry_and_stay(self: Any, tag: str) -> str:
+    """Publishes its retry, then keeps running until the test opens the gate."""
+    with self.app.journal.body(self, tag) as run:
         if self.request.retries:
             return run
         try:
             self.retry(countdown=0)
         finally:
-            self.app.journal.pass_gate(who)
+            self.app.journal.pass_gate(tag)
         raise AssertionError
 
 
-def stubborn(self: Any, who: str) -> str:
-    """Can't be asked to go: only a SIGKILL or the gate ends it. It writes as long as it lives."""
-    with self.app.journal.body(self, who) as run:
+def ignore_exit(self: Any, tag: str) -> str:
+    """Ignores SystemExit: only SIGKILL or the gate ends it. Writes `alive` entries as long as it runs."""
+    with self.app.journal.body(self, tag) as run:
         while True:
             try:
-                while not self.app.journal.pass_gate(who, 0):
-                    self.app.journal.write("alive", who, run=run)
+                while not self.app.journal.pass_gate(tag, 0):
+                    self.app.journal.write("alive", tag, run=run)
                     time.sleep(0.005)
                 return run
             except SystemExit:
-                self.app.journal.write("swallowed", who, run=run)
+                self.app.journal.write("swallowed", tag, run=run)
 
 
-def ending(self: Any, who: str, how: str) -> str:
-    """Ends in each way that a body has."""
-    with self.app.journal.body(self, who) as run:
+def end_by(self: Any, tag: str, how: str) -> str:
+    """Ends by an exception of this kind, or else returns."""
+    with self.app.journal.body(self, tag) as run:
         if how == "failure":
             raise ValueError(how)
         if how == "ignore":
@@ -99,63 +99,79 @@ def ending(self: Any, who: str, how: str) -> str:
         return run
 
 
-def again(self: Any, who: str) -> str:
+def resubmit(self: Any, tag: str) -> str:
     """Submits itself at its end, until it has run three times."""
-    with self.app.journal.body(self, who) as run:
-        if self.app.journal.redis.incr(f"again:{who}") < 3:
-            self.delay(who)
+    with self.app.journal.body(self, tag) as run:
+        if self.app.journal.redis.incr(f"resubmit:{tag}") < 3:
+            self.delay(tag)
         return run
 
 
-class Deadly:
-    """A result that kills the first process that stores it: its run has ended, and it has no result."""
+class KillsOnStore:
+    """A result that kills the first process that stores it, when the body has already ended."""
 
-    def __init__(self, task: Any, who: str, run: str) -> None:
-        self.journal, self.who, self.run = task.app.journal, who, run
+    def __init__(self, task: Any, tag: str, run: str) -> None:
+        self.journal, self.tag, self.run = task.app.journal, tag, run
 
     def __json__(self) -> str:
-        if self.journal.redis.incr(f"deadly:{self.who}") == 1:
+        if self.journal.redis.incr(f"killed_before_result:{self.tag}") == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.run
 
 
-def deadly(self: Any, who: str) -> Deadly:
-    with self.app.journal.body(self, who) as run:
-        return Deadly(self, who, run)
+def killed_before_result(self: Any, tag: str) -> KillsOnStore:
+    with self.app.journal.body(self, tag) as run:
+        return KillsOnStore(self, tag, run)
 
 
-def collect(self: Any, results: Any, who: str) -> Any:
-    """The last task of a chord, a chain or a link. It takes no lock: each call runs."""
-    self.app.journal.write("collected", who, results=results)
+def collect(self: Any, results: Any, tag: str) -> Any:
+    """The last task of a chord, a chain or a link. A plain task: each call runs."""
+    self.app.journal.write("collected", tag, results=results)
     return results
 
 
-BODIES = [quick, hold, failing, flaky, patient, lingering, stubborn, ending, again]
+BODIES = [quick, wait_for_gate, failing, flaky, retry_later, retry_and_stay, ignore_exit, end_by, resubmit]
 
 
-def dying(base: type[Task]) -> type[Task]:
-    """A class whose process dies at its first success, after the result was stored."""
+def killed_after_result(base: type[Task]) -> type[Task]:
+    """A task class that kills its process at the first success, after the result was stored."""
 
-    class Dying(base):  # type: ignore[misc, valid-type]
+    class KilledAfterResult(base):  # type: ignore[misc, valid-type]
         abstract = True
 
         def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
-            if self.app.journal.redis.incr(f"dying:{args[0]}") == 1:
+            if self.app.journal.redis.incr(f"killed_after_result:{args[0]}") == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             super().on_success(retval, task_id, args, kwargs)
 
-    return Dying
+    return KilledAfterResult
 
 
 def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
-    """`single.early.hold`: the kind of its class, how it acknowledges, what it does. `brief` is `hold` with a brief lease."""
+    """Declare tasks by class, acknowledgement and body, such as `singleton.early.wait_for_gate`. `short_lease` is
+    `wait_for_gate` with a short lease."""
     for kind, base in bases.items():
         for ack, options in ACKS.items():
             for body in BODIES:
                 app.task(body, name=f"{kind}.{ack}.{body.__name__}", base=base, bind=True, **options)
-            app.task(hold, name=f"{kind}.{ack}.brief", base=base, bind=True, lock_expire=BRIEF, **options)
             app.task(
-                deadly, name=f"{kind}.{ack}.deadly", base=base, bind=True, shared=False, idempotency_ttl=60, **options
+                wait_for_gate,
+                name=f"{kind}.{ack}.short_lease",
+                base=base,
+                bind=True,
+                lock_expire=SHORT_LEASE,
+                **options,
             )
-            app.task(quick, name=f"{kind}.{ack}.dying", base=dying(base), bind=True, **options)
+            app.task(
+                killed_before_result,
+                name=f"{kind}.{ack}.killed_before_result",
+                base=base,
+                bind=True,
+                shared=False,
+                idempotency_ttl=60,
+                **options,
+            )
+            app.task(
+                quick, name=f"{kind}.{ack}.killed_after_result", base=killed_after_result(base), bind=True, **options
+            )
     app.task(collect, name="collect", base=Task, bind=True)

@@ -1,6 +1,6 @@
-"""[C5.5] Real beats, in processes of their own, with each scheduler; a private Redis is broker and store.
+"""[C5.5] Several beat processes, with each scheduler, publish each tick once. One Redis is broker and store.
 
-A beat may stand still anywhere, so times are only compared where their order is certain.
+A beat process may stall at any point, so times are only compared where their order is certain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.processes import with_parent
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 pytestmark = pytest.mark.chaos
 
@@ -34,9 +34,9 @@ class Tick(NamedTuple):
     pid: int
     won: bool
     winner: str
-    asked: float
-    told: float
-    """It was claimed between these moments of the machine's clock."""
+    sent: float
+    answered: float
+    """It was claimed between these two moments of the monotonic clock."""
 
 
 class Beats:
@@ -50,21 +50,21 @@ class Beats:
     def python(self, *arguments: str) -> list[str]:
         return [*with_parent(), sys.executable, "-m", *arguments]
 
-    def starts(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{time.monotonic_ns()}.log").open("wb"))
         command = self.python("celery", "-A", "tests.celery.beat_app", *arguments)
         process = subprocess.Popen(
             command, cwd=self.folder, env=self.environment, stdout=log, stderr=log, start_new_session=True
         )
-        self.stack.callback(_end, process)
+        self.stack.callback(_kill, process)
         return process
 
     def ticks(self) -> list[Tick]:
         return [Tick(*json.loads(one)) for one in self.server.command("LRANGE", "ticks", 0, -1)]
 
-    def until(self, what: str, holds: Any) -> list[Tick]:
-        deadline = time.monotonic() + PATIENCE
-        while not holds(ticks := self.ticks()):
+    def until(self, what: str, condition: Any) -> list[Tick]:
+        deadline = time.monotonic() + TIMEOUT
+        while not condition(ticks := self.ticks()):
             assert time.monotonic() < deadline, f"never {what}: {ticks}\n{self.logs()}"
             time.sleep(0.05)
         return ticks
@@ -72,24 +72,24 @@ class Beats:
     def logs(self) -> str:
         return "\n".join(log.read_text(errors="replace")[-3000:] for log in sorted(self.folder.glob("*.log")))
 
-    def right(self, ticks: list[Tick], killed: int = 0) -> None:
-        """A claim covers the other beat's ticks for its share of the interval and no longer: each message is published by one
-        beat, and no tick is lost. A claim is in the journal a moment later, unless its beat is killed before."""
-        keeps = INTERVAL_SHARE * float(self.environment["BEAT_INTERVAL"])
+    def assert_each_published_once(self, ticks: list[Tick], killed: int = 0) -> None:
+        """Assert that no two beats publish one tick, and that no tick is lost: a claim covers the other beats' ticks for
+        INTERVAL_SHARE of the interval, and no longer. A beat that is killed may not have recorded its last claim."""
+        covered = INTERVAL_SHARE * float(self.environment["BEAT_INTERVAL"])
         for before, after in combinations(ticks, 2):
             if before.pid == after.pid and before.winner == after.winner:
                 assert not before.won, ticks
-                assert after.asked - before.told < keeps + 0.01, ticks
+                assert after.sent - before.answered < covered + 0.01, ticks
             if before.pid != after.pid and before.won and after.won:
-                assert max(before.told, after.told) - min(before.asked, after.asked) > keeps - 0.01, ticks
+                assert max(before.answered, after.answered) - min(before.sent, after.sent) > covered - 0.01, ticks
         winners = {tick.winner for tick in ticks}
         self.until("claimed", lambda now: len(winners - {tick.winner for tick in now if tick.won}) <= killed)
         won = [tick.winner for tick in self.ticks() if tick.won]
         assert len(won) == len(set(won)), ticks
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """And the beat that is embedded in it, which is a process of its own."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with its children, such as an embedded beat."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -101,7 +101,7 @@ def beats(redis_executable: None, tmp_path: Path) -> Iterator[Beats]:
         yield Beats(stack.enter_context(RedisServer()), tmp_path, stack)
 
 
-def each_has(ticks: list[Tick], count: int) -> bool:
+def both_beats_have(ticks: list[Tick], count: int) -> bool:
     pids = [tick.pid for tick in ticks]
     return len(set(pids)) == 2 and all(pids.count(pid) >= count for pid in set(pids))
 
@@ -114,7 +114,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_each_tick_is_published_by_one_beat(beats: Beats, scheduler: str) -> None:
+def test_each_tick_of_two_beats_is_published_once(beats: Beats, scheduler: str) -> None:
     command = SCHEDULERS[scheduler]
     if scheduler == "database":
         beats.environment |= {
@@ -126,22 +126,22 @@ def test_each_tick_is_published_by_one_beat(beats: Beats, scheduler: str) -> Non
     for name in "ab":
         extra = {"persistent": ["-s", f"schedule-{name}"], "embedded": ["-s", f"schedule-{name}", "-n", f"{name}@here"]}
         pid = [] if scheduler == "embedded" else ["--pidfile", ""]
-        beats.starts(*command, *extra.get(scheduler, []), *pid, "-l", "INFO")
+        beats.start(*command, *extra.get(scheduler, []), *pid, "-l", "INFO")
     count = 4 if scheduler == "database" else 10
-    beats.right(beats.until(f"{count} ticks of each", lambda ticks: each_has(ticks, count)))
+    beats.assert_each_published_once(beats.until(f"{count} ticks of each", lambda ticks: both_beats_have(ticks, count)))
 
 
-def test_beat_that_is_killed_is_replaced_by_the_other(beats: Beats) -> None:
-    """With the plain scheduler. A beat that is killed leaves its claim, which ends before the next tick but one."""
-    processes = [beats.starts("beat", "-S", "celery.beat:Scheduler", "--pidfile", "") for _ in "ab"]
-    ticks = beats.until("five ticks of each", lambda ticks: each_has(ticks, 5))
+def test_killed_beat_is_replaced_by_the_other(beats: Beats) -> None:
+    """The claim of a killed beat ends before the next tick but one."""
+    processes = [beats.start("beat", "-S", "celery.beat:Scheduler", "--pidfile", "") for _ in "ab"]
+    ticks = beats.until("five ticks of each", lambda ticks: both_beats_have(ticks, 5))
     winner = next(tick.pid for tick in reversed(ticks) if tick.won)
     (dead,) = [process for process in processes if process.pid == winner]
     dead.kill()
     dead.wait()
     killed = len(beats.ticks())
     ticks = beats.until("five more", lambda ticks: len(ticks) >= killed + 5)
-    beats.right(ticks, killed=1)
+    beats.assert_each_published_once(ticks, killed=1)
     after = ticks[killed:]
     assert {tick.pid for tick in after} == {process.pid for process in processes} - {winner}
     assert len({tick.winner for tick in after if not tick.won}) <= 1
@@ -150,4 +150,4 @@ def test_beat_that_is_killed_is_replaced_by_the_other(beats: Beats) -> None:
     published = [json.loads(message)["headers"]["id"] for message in messages]
     assert len(published) == len(set(published))
     assert set(published) <= {tick.winner for tick in beats.ticks() if tick.won}
-    assert len(claimed - set(published)) <= 2  # on its way when the one was killed; on its way now
+    assert len(claimed - set(published)) <= 2  # claimed but not yet published: when the beat was killed, and now

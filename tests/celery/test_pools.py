@@ -1,4 +1,4 @@
-"""Pools whose runs share a process. (Prefork is in all the other tests.)"""
+"""Pools that run several tasks in one process. All other tests use prefork."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.celery.conftest import Cell
+from tests.celery.conftest import Cluster
 from tests.probes import celery as probe
 
 pytestmark = pytest.mark.chaos
 
 
 @pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
-def test_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell], who: str, pool: str) -> None:
-    """[C24] [C26] [C28] [C59] A copy stays out, though it shares a process, and perhaps a thread."""
-    cell = make_cell()
-    cell.start(pool=pool)
-    task, first, body = cell.begin("single.late.brief", who)
+def test_job_runs_once_and_is_renewed_in_every_pool(make_cluster: Callable[..., Cluster], tag: str, pool: str) -> None:
+    """[C24] [C26] [C28] [C59] A copy of its message doesn't run, though it shares the process and perhaps the thread."""
+    cluster = make_cluster()
+    cluster.start_workers(pool=pool)
+    task, first, body = cluster.begin_job("singleton.late.short_lease", tag)
     assert body.fence
-    cell.journal.until_rise(lambda: probe.lease_left(task, who), who, "a renewal")
+    cluster.journal.until_rise(lambda: probe.lease_left(task, tag), tag, "a renewal")
     if pool != "solo":
-        cell.redeliver(first.id)
-        cell.journal.wait(who, "postrun")
-    assert task.delay(who).id == first.id
-    other = task.delay(who, "other")
+        cluster.redeliver(first.id)
+        cluster.journal.wait(tag, "postrun")
+    assert task.delay(tag).id == first.id
+    other = task.delay(tag, "other")
     if pool != "solo":
-        cell.journal.wait(who, "begin", id=other.id)
-    assert len(cell.journal.entries(who, "begin", id=first.id)) == 1
-    cell.journal.open_gate(who)
+        cluster.journal.wait(tag, "begin", id=other.id)
+    assert len(cluster.journal.entries(tag, "begin", id=first.id)) == 1
+    cluster.journal.open_gate(tag)
     assert first.get(timeout=20) == body.run
     assert other.get(timeout=20)
-    after = task.delay(who)
+    after = task.delay(tag)
     assert after.id != first.id
     assert after.get(timeout=20)
-    assert len(cell.journal.entries(who, "begin")) == 3
+    assert len(cluster.journal.entries(tag, "begin")) == 3

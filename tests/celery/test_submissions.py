@@ -1,4 +1,4 @@
-"""Submissions by many processes at once, and of every way to declare a task."""
+"""Concurrent submissions by several processes, and submissions of tasks declared in each way."""
 
 from __future__ import annotations
 
@@ -9,41 +9,49 @@ import sys
 
 import pytest
 
-from tests.celery.conftest import Cell
+from tests.celery.conftest import Cluster
 from tests.celery.declarations import FORMS
-from tests.celery.nodes import ROOT
+from tests.celery.worker_process import ROOT
 from tools.processes import with_parent
 
 
 @pytest.mark.chaos
-def test_200_submissions_of_four_processes_send_one_message(cell: Cell, who: str) -> None:
-    """[C13] [C41] Fifty threads in each: one id, and 199 duplicates."""
+def test_200_concurrent_submissions_by_four_processes_send_one_message(cluster: Cluster, tag: str) -> None:
+    """[C13] [C41] With fifty threads in each process: one id, and 199 duplicates."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    environment["CELERY_TESTS"] = json.dumps(cell.config)
-    command = [*with_parent(), sys.executable, "-m", "tests.celery.crowd", who, "once.early.quick", "50"]
-    crowd = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(4)]
-    cell.journal.wait(who, "ready", count=4, seconds=60)
-    cell.journal.open_gate(who)
-    submitted = cell.journal.wait(who, "submitted", count=4)
-    for process in crowd:
+    environment["CELERY_TESTS"] = json.dumps(cluster.config)
+    command = [
+        *with_parent(),
+        sys.executable,
+        "-m",
+        "tests.celery.concurrent_submitter",
+        tag,
+        "idempotent.early.quick",
+        "50",
+    ]
+    processes = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(4)]
+    cluster.journal.wait(tag, "ready", count=4, seconds=60)
+    cluster.journal.open_gate(tag)
+    submitted = cluster.journal.wait(tag, "submitted", count=4)
+    for process in processes:
         assert process.wait(10) == 0
     assert sum(entry.count for entry in submitted) == 200
     assert len({id for entry in submitted for id in entry.ids}) == 1
     assert sum(entry.duplicates for entry in submitted) == 199
-    assert cell.queued(f"nobody-{who}") == 1
+    assert cluster.queue_length(f"unconsumed-{tag}") == 1
 
 
-def test_every_declaration_makes_a_singleton(cell: Cell, who: str) -> None:
-    """[C48] A class that is registered, `base=` of both decorators, and an app's default class."""
+def test_task_declared_in_any_way_is_a_singleton(cluster: Cluster, tag: str) -> None:
+    """[C48] By a registered class, by `base=` of both decorators, and by the default class of the app."""
     for form in FORMS:
-        mark = f"{who}-{form}"
-        task, first, _ = cell.begin(f"form.{form}", mark)
-        twin = task.delay(mark)
-        assert (twin.id, twin.deduplicated, first.deduplicated) == (first.id, True, False), form
-        other = task.delay(mark, "other")
-        cell.journal.wait(mark, "begin", count=2)
-        cell.journal.open_gate(mark)
+        case_tag = f"{tag}-{form}"
+        task, first, _ = cluster.begin_job(f"form.{form}", case_tag)
+        duplicate = task.delay(case_tag)
+        assert (duplicate.id, duplicate.deduplicated, first.deduplicated) == (first.id, True, False), form
+        other = task.delay(case_tag, "other")
+        cluster.journal.wait(case_tag, "begin", count=2)
+        cluster.journal.open_gate(case_tag)
         assert first.get(timeout=20) != other.get(timeout=20)
-        after = task.delay(mark)
+        after = task.delay(case_tag)
         assert after.id != first.id
         assert after.get(timeout=20)

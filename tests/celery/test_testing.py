@@ -1,4 +1,4 @@
-"""`celery_locks.testing`: what projects' own tests use."""
+"""`celery_locks.testing`: helpers for the tests of projects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def declare(app: Celery, body: Any = double, **options: Any) -> Any:
 
 
 def test_locked_eager_runs_tasks_under_their_locks(app: Celery) -> None:
-    """Each time it starts with free keys."""
+    """Each block starts with free keys."""
     fences: list[int] = []
 
     def body(self: Any, x: int) -> int:
@@ -65,29 +65,29 @@ def test_running_holds_the_key_as_another_process_does(app: Celery) -> None:
             pass
 
 
-def test_conflict_under_each_lock_on_conflict(app: Celery) -> None:
-    """[C39] A job that waits for the end of a long run isn't lost, unless its retries are bounded: eagerly, what would come
-    again is ignored."""
+def test_eager_conflict_is_handled_by_lock_on_conflict(app: Celery) -> None:
+    """[C39] Without workers nothing is redelivered: a job that would be retried is ignored, or fails if its retries are
+    bounded."""
     skipped = []
-    lazy, strict = declare(app), declare(app, lock_on_conflict="raise")
-    patient = declare(app, lock_on_conflict="wait", lock_wait=0.05)
+    skipping, raising = declare(app), declare(app, lock_on_conflict="raise")
+    waiting = declare(app, lock_on_conflict="wait", lock_wait=0.05)
     signals.lock_skipped.connect(
-        lambda sender, holder, **_: skipped.append((sender, holder.pid)), weak=False, sender=lazy
+        lambda sender, holder, **_: skipped.append((sender, holder.pid)), weak=False, sender=skipping
     )
     with locked_eager(app):
-        with running(lazy), running(strict), running(patient) as holder:
-            assert lazy.delay().state == "IGNORED"
-            for task, waited in (strict, 0.0), (patient, 0.05):
+        with running(skipping), running(raising), running(waiting) as holder:
+            assert skipping.delay().state == "IGNORED"
+            for task, waited in (raising, 0.0), (waiting, 0.05):
                 error = task.delay().result
                 assert isinstance(error, LockNotAcquired)
                 assert error.waited >= waited
                 assert re.search(r"another job has the key: .* is running for \d s, held by .* pid \d+", str(error))
-            # [C58] the waiter reserved nothing: other jobs aren't held up behind it
-            job = probe.running_job(patient)
+            # [C58] the waiting task has reserved nothing: it doesn't block other jobs
+            job = probe.running_job(waiting)
             assert job is not None
             assert (job.id, job.state) == (holder, "running")
-        assert [sender for sender, _ in skipped] == [lazy]
-        assert patient.delay().state == "SUCCESS"
+        assert [sender for sender, _ in skipped] == [skipping]
+        assert waiting.delay().state == "SUCCESS"
     for options, state in [
         ({"unique_until": "start"}, "IGNORED"),
         ({"unique_until": "start", "lock_on_conflict": "retry"}, "FAILURE"),
@@ -99,22 +99,22 @@ def test_conflict_under_each_lock_on_conflict(app: Celery) -> None:
 
 
 def test_wait_lasts_as_long_as_lock_min_hold_and_no_longer(app: Celery) -> None:
-    """[C34] A job that is done is known for longer than its minimum hold."""
-    patient = declare(app, lock_on_conflict="wait", lock_wait=30, lock_min_hold=0.3)
-    strict = declare(app, lock_on_conflict="raise", lock_min_hold=20)
+    """[C34] The record of a finished job lasts longer than its minimum hold; waiters don't wait for the end of the record."""
+    waiting = declare(app, lock_on_conflict="wait", lock_wait=30, lock_min_hold=0.3)
+    raising = declare(app, lock_on_conflict="raise", lock_min_hold=20)
     with locked_eager(app):
-        patient.delay()
+        waiting.delay()
         begin = time.monotonic()
-        assert patient.delay().state == "SUCCESS"
+        assert waiting.delay().state == "SUCCESS"
         assert time.monotonic() - begin < 10
-        strict.delay()
-        error = strict.delay().result
+        raising.delay()
+        error = raising.delay().result
         assert isinstance(error, LockNotAcquired)
         assert 10 < error.retry_after <= 20
 
 
 def test_job_that_submits_itself_runs_the_new_job_after_itself(app: Celery) -> None:
-    """[C48] Eagerly it would wait for itself."""
+    """[C48] Within itself it would wait for its own end."""
     ran: list[int] = []
 
     def body(self: Any, more: int) -> int:
@@ -127,8 +127,8 @@ def test_job_that_submits_itself_runs_the_new_job_after_itself(app: Celery) -> N
     assert ran == [1, 0]
 
 
-def test_run_that_lost_its_key_leaves_the_next_job_alone(app: Celery) -> None:
-    """[C20] Its end frees what is its own, by the run, and nothing else."""
+def test_run_that_lost_its_key_does_not_free_the_key_of_the_next_job(app: Celery) -> None:
+    """[C20] At its end a run frees a key only if it still holds it."""
     task = declare(app, probe.pass_key_on)
     with locked_eager(app):
         assert task.apply().state == "SUCCESS"
@@ -137,8 +137,8 @@ def test_run_that_lost_its_key_leaves_the_next_job_alone(app: Celery) -> None:
         assert (job.id, job.run) == ("another", "another")
 
 
-def test_lock_of_a_run_is_extended_while_it_is_held_and_then_raises_LockLost(app: Celery) -> None:
-    """[C27] A direct call has no lock."""
+def test_lock_of_a_run_can_be_extended_until_it_is_lost(app: Celery) -> None:
+    """[C27] A direct call of a task has no lock."""
     seen: dict[str, Any] = {}
 
     def body(self: Any) -> None:
@@ -160,7 +160,7 @@ def test_lock_of_a_run_is_extended_while_it_is_held_and_then_raises_LockLost(app
 
 
 def test_start_worker_in_a_thread_runs_our_tasks(redis_url: str) -> None:
-    """As Celery's documentation has it; here in a program, since it sets up logging for good."""
+    """As in Celery's documentation; in a subprocess, because it changes the logging of the whole process."""
     program = f"""
 from celery import Celery
 from celery.contrib.testing.worker import start_worker

@@ -1,4 +1,4 @@
-"""Django's settings of workers that refresh cached functions: what the test's own are, from the environment."""
+"""Django settings of workers that refresh cached functions: the test's caches, from an environment variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real workers, each a process with its pool's children; all end with this process, however it ends."""
+"""Real Celery workers, each a process with pool children; all end when the test process ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tools.processes import with_parent
 ROOT = Path(__file__).parents[2]
 
 
-class Node:
-    """`with Node(config, folder) as node:` is a worker that is ready."""
+class WorkerProcess:
+    """A Celery worker in a process of its own."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Node:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """As a power cut would; the children go with it, because Celery asks Linux for that."""
+        """Kill it, as a power cut does. Linux kills its children with it, as Celery requests."""
         self.process.kill()
         self.process.wait()
 
@@ -90,7 +90,7 @@ def celery_version() -> tuple[int, ...]:
     return tuple(int(part) for part in celery.__version__.split(".")[:2])
 
 
-def worker_pids(node: Node) -> list[Any]:
+def worker_pids(worker: WorkerProcess) -> list[Any]:
     """The pids of the pool's children, from Linux."""
-    task = Path(f"/proc/{node.process.pid}/task")
+    task = Path(f"/proc/{worker.process.pid}/task")
     return [int(pid) for thread in task.iterdir() for pid in (thread / "children").read_text().split()]

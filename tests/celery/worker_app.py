@@ -1,4 +1,4 @@
-"""What `celery -A` is given: the app that the environment describes, and signals that tell what its workers do."""
+"""The app that `celery -A` loads. Configured by the environment, it records worker starts and task runs in the journal."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def prerun(task_id: str, task: Any, args: Any, **_: Any) -> None:
 
 @task_postrun.connect
 def postrun(task_id: str, task: Any, args: Any, state: Any, **_: Any) -> None:
-    """A run that ended without a `begin` has decided not to run."""
+    """Delivered tasks that were not run have a `postrun` entry without a `begin`."""
     if args:
         app.journal.write("postrun", str(args[0]), id=task_id, state=state)
