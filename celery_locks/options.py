@@ -134,7 +134,11 @@ class TaskOptions(CelerysTask[P, R_co]):
         return (self.name or "").startswith("celery.")
 
     def on_lock_skipped(self, holder: Holder | None) -> None:
-        """Called when a run is skipped because another job has the key. Does nothing by default."""
+        """Called when a run is skipped because another job has the key. Does nothing by default.
+
+        Args:
+            holder: the run that has the key, if it is known.
+        """
 
     def on_lock_lost(self) -> None:
         """Called when the lock of a run was lost, in a thread for notifications. Does nothing by default."""

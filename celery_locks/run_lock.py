@@ -204,6 +204,7 @@ class RunLock:
 
     @property
     def key(self) -> str:
+        """The key of the job."""
         return self._run.header.key
 
     @property
@@ -245,7 +246,9 @@ class RunLock:
             expire: seconds from now that the lease lasts at least; a longer one stays.
 
         Raises:
-            LockLost: the lock isn't held any more. LockBackendError: the store can't be reached.
+            LockLost: the lock isn't held any more.
+            LockBackendError: the store can't be reached.
+            ValueError: ``expire`` is no length of time.
         """
         self.ensure_held()
         run = self._run

@@ -61,6 +61,14 @@ class LockedTask(TaskOptions[P, R_co]):
 
     @classmethod
     def on_bound(cls, app: Celery) -> None:
+        """Check the options of the task when it is registered. Called by Celery.
+
+        Args:
+            app: the app that the task belongs to.
+
+        Raises:
+            ValueError: an option is unknown or has a wrong value.
+        """
         super().on_bound(app)
         validate(cls, app)
         configuration.apply_settings(app)
@@ -109,6 +117,12 @@ class LockedTask(TaskOptions[P, R_co]):
             IdempotencyKeyReused: the key was used with other arguments before.
             TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
+
+        Example::
+
+            result = charge.apply_async([order_id], idempotency_key=request.headers["Idempotency-Key"])
+            if result.deduplicated:
+                log.info("order %s was charged already", order_id)
         """
         wrong = unknown_options(options, ("idempotency_key",))
         if wrong:
@@ -126,18 +140,44 @@ class LockedTask(TaskOptions[P, R_co]):
         return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
 
     async def aapply_async(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
-        """As ``apply_async``, from a coroutine. It runs in a thread, since the broker's library blocks.
+        """Send the task from a coroutine, unless the same job is queued, runs, or has a result that still counts. It is
+        sent in a thread, since the broker's library blocks.
 
-        Returns and raises the same.
+        Args:
+            *args: positional arguments of ``apply_async``.
+            **kwargs: keyword arguments of ``apply_async``.
+
+        Returns:
+            The result of the job, with ``.deduplicated``: whether it had been submitted before.
+
+        Raises:
+            DuplicateTask: it had, and ``lock_on_duplicate`` is ``"raise"``.
+            IdempotencyKeyReused: the key was used with other arguments before.
+            TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
+            LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
         """
         result: AsyncResult[Any] = await sync_to_async(self.apply_async)(*args, **kwargs)
         return result
 
     async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]:
-        """As ``delay``, from a coroutine. Returns and raises what ``apply_async`` does."""
+        """Send the task from a coroutine, as ``aapply_async`` without options.
+
+        Args:
+            *args: positional arguments of the task.
+            **kwargs: keyword arguments of the task.
+
+        Returns:
+            The result of the job, with ``.deduplicated``: whether it had been submitted before.
+
+        Raises:
+            DuplicateTask: it had, and ``lock_on_duplicate`` is ``"raise"``.
+            TypeError: the task takes no such arguments.
+            LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
+        """
         return await self.aapply_async(args, kwargs)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run the task's body: in a worker under the lock of its key, called directly without."""
         return self._run_locked(  # type: ignore[no-any-return]
             partial(self._body, *args, **kwargs), args, kwargs
         )

@@ -64,13 +64,8 @@ class Locks(LockMaker):
         """The options of ``LOCKS[name]``."""
         return self.settings.names.get(name, EMPTY_OVERRIDES)
 
-    def record(
-        self,
-        key: str,
-        *,
-        name: str | None = None,
-        wait: Duration | None = None,
-        on_backend_error: OnBackendError | None = None,
+    def _make_record(
+        self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
         address = self._address(key, name)
         options: Options = (None, wait, None, on_backend_error, None, None, True)
@@ -118,7 +113,14 @@ class Locks(LockMaker):
         return self._spelling.counters()
 
     def default_wait(self, name: str) -> float:
-        """The seconds that a caller waits for a lock of this name; infinity for ever."""
+        """Return how long a caller waits for a lock by default.
+
+        Args:
+            name: the name of the lock.
+
+        Returns:
+            Seconds; infinity for ever.
+        """
         return _first_given(self.overrides(name).wait, self.settings.wait)
 
     def max_hold(self, name: str) -> float:

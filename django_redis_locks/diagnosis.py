@@ -61,7 +61,14 @@ def is_per_process(using: str = DEFAULT) -> bool:
 def fences(using: str = DEFAULT) -> list[FenceCounter]:
     """Read the fence counters of an alias, one for each bucket.
 
+    Args:
+        using: the alias.
+
+    Returns:
+        The counters, one for each bucket.
+
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         LockBackendError: the store can't be reached, or refuses.
     """
     return raise_fences(0, using)
@@ -70,7 +77,14 @@ def fences(using: str = DEFAULT) -> list[FenceCounter]:
 async def afences(using: str = DEFAULT) -> list[FenceCounter]:
     """Read the fence counters of an alias, one for each bucket.
 
+    Args:
+        using: the alias.
+
+    Returns:
+        The counters, one for each bucket.
+
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         LockBackendError: the store can't be reached, or refuses.
     """
     return await araise_fences(0, using)
@@ -87,6 +101,7 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
         The counters afterwards, one for each bucket.
 
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         ValueError: ``at_least`` can't be a fence.
         LockBackendError: the store can't be reached, or refuses.
     """
@@ -105,6 +120,7 @@ async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounte
         The counters afterwards, one for each bucket.
 
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         ValueError: ``at_least`` can't be a fence.
         LockBackendError: the store can't be reached, or refuses.
     """

@@ -43,7 +43,7 @@ def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any
     Args:
         queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
         grant: the grant of the lock.
-        values: as for ``update()``.
+        **values: as for ``update()``.
 
     Returns:
         The number of updated rows.
@@ -74,7 +74,7 @@ async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **valu
     Args:
         queryset: rows of any model with a field ``fence``, which gets the fence of the grant.
         grant: the grant of the lock.
-        values: as for ``update()``.
+        **values: as for ``update()``.
 
     Returns:
         The number of updated rows.
@@ -193,6 +193,7 @@ class FencedModel(models.Model):
 
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an instance of a row, as Django's, and note its fence."""
         instance = super().from_db(*args, **kwargs)
         instance._note_state(_moment())
         return instance
@@ -203,6 +204,7 @@ class FencedModel(models.Model):
         fields: Iterable[str] | None = None,
         from_queryset: models.QuerySet[Any] | None = None,
     ) -> None:
+        """Read the row again, as Django's. Without ``fields`` the fence is read too, so that the row can be saved."""
         super().refresh_from_db(using, fields, from_queryset)
         if fields is None:  # other fields are as old as before
             self._note_state(_moment())

@@ -57,21 +57,17 @@ class LockHandler(LockMaker):
         return client
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the aliases."""
         return iter(self.configuration())
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         client = self._clients.get(DEFAULT) or self[DEFAULT]
         return client._make(key, name, options, on_lost, reentrant)
 
-    def record(
-        self,
-        key: str,
-        *,
-        name: str | None = None,
-        wait: Duration | None = None,
-        on_backend_error: OnBackendError | None = None,
+    def _make_record(
+        self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
-        return self[DEFAULT].record(key, name=name, wait=wait, on_backend_error=on_backend_error)
+        return self[DEFAULT]._make_record(key, name, wait, on_backend_error)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
         """Set the settings of a program without Django's. ``REDIS_LOCKS`` in Django's settings takes precedence.

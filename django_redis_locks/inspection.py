@@ -61,9 +61,18 @@ def held(
         limit: the largest number of locks on the page, 1 to 1 000.
         cursor: where the page begins: 0, or ``next`` of the previous page.
 
+    Returns:
+        The page. Iterate with ``cursor=page.next`` until that is None.
+
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         ValueError: an argument is out of its range.
         LockBackendError: the store can't be reached, or refuses.
+
+    Example::
+
+        for info in inspection.held(match="order:*", order="-held_for").rows:
+            print(info.key, info.holder)
     """
     client = locks[using]
     return run(listing(client, match, state, order, limit, cursor), client.engine)
@@ -78,7 +87,26 @@ async def aheld(
     limit: int = 50,
     cursor: int = 0,
 ) -> Page:
-    """As ``held``."""
+    """List the locks of an alias.
+
+    Args:
+        using: the alias.
+        match: a part of the key; or a pattern with ``*`` and ``?`` for the whole key; or the digest that log records
+            have instead of the key. Case is ignored.
+        state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
+        order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; a
+            minus in front sorts in descending order.
+        limit: the largest number of locks on the page, 1 to 1 000.
+        cursor: where the page begins: 0, or ``next`` of the previous page.
+
+    Returns:
+        The page. Iterate with ``cursor=page.next`` until that is None.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        ValueError: an argument is out of its range.
+        LockBackendError: the store can't be reached, or refuses.
+    """
     client = locks[using]
     return await arun(listing(client, match, state, order, limit, cursor), client.engine)
 
@@ -90,7 +118,11 @@ def find(key: str, using: str = DEFAULT) -> LockInfo:
         key: the filled key.
         using: the alias.
 
+    Returns:
+        The lock; its ``state`` is ``"free"`` if there is none.
+
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
@@ -99,7 +131,20 @@ def find(key: str, using: str = DEFAULT) -> LockInfo:
 
 
 async def afind(key: str, using: str = DEFAULT) -> LockInfo:
-    """As ``find``."""
+    """Read one lock, held or free.
+
+    Args:
+        key: the filled key.
+        using: the alias.
+
+    Returns:
+        The lock; its ``state`` is ``"free"`` if there is none.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        LockKeyError: the key is empty.
+        LockBackendError: the store can't be reached, or refuses.
+    """
     client = locks[using]
     return await arun(finding(client, key), client.engine)
 
@@ -107,7 +152,14 @@ async def afind(key: str, using: str = DEFAULT) -> LockInfo:
 def counts(using: str = DEFAULT) -> Counts:
     """Count the locks of an alias.
 
+    Args:
+        using: the alias.
+
+    Returns:
+        The numbers; all are 0 if ``INDEX`` is off.
+
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
@@ -115,7 +167,18 @@ def counts(using: str = DEFAULT) -> Counts:
 
 
 async def acounts(using: str = DEFAULT) -> Counts:
-    """As ``counts``."""
+    """Count the locks of an alias.
+
+    Args:
+        using: the alias.
+
+    Returns:
+        The numbers; all are 0 if ``INDEX`` is off.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        LockBackendError: the store can't be reached, or refuses.
+    """
     client = locks[using]
     return await arun(counting(client), client.engine)
 
@@ -136,6 +199,7 @@ def force_release(
         Whether a lock was released.
 
     Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
         LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
@@ -145,5 +209,21 @@ def force_release(
 async def aforce_release(
     key: str, *, using: str = DEFAULT, fence: int | None = None, reason: str = "", actor: str = ""
 ) -> bool:
-    """As ``force_release``."""
+    """Release a lock without its holder. The holder's work goes on until its next renewal detects the loss.
+
+    Args:
+        key: the filled key.
+        using: the alias.
+        fence: release the lock only if its current hold has this fence.
+        reason: why, for the log and the signal.
+        actor: the user or program that releases it, for the log and the signal.
+
+    Returns:
+        Whether a lock was released.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        LockKeyError: the key is empty.
+        LockBackendError: the store can't be reached, or refuses.
+    """
     return await locks[using].listed(key).aforce_release(reason, fence, actor)

@@ -31,6 +31,11 @@ class LockMaker:
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         raise NotImplementedError
 
+    def _make_record(
+        self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
+    ) -> RecordRef:
+        raise NotImplementedError
+
     def record(
         self,
         key: str,
@@ -39,19 +44,27 @@ class LockMaker:
         wait: Duration | None = None,
         on_backend_error: OnBackendError | None = None,
     ) -> RecordRef:
-        """A small value with a version and a lease, changed by compare-and-set. It can't share a key with a lock.
+        """Return a record: a small value with a version and a lease, changed by compare-and-set. It can't share a key
+        with a lock. Nothing is read yet.
 
         Args:
             key: the key of the value.
-            name: as for ``lock``.
+            name: the label in settings, messages and metrics; by default the key up to its first colon.
             wait: seconds for which a request is repeated while the store refuses it.
             on_backend_error: ``"open"`` repeats it for ``BACKEND_WAIT`` seconds at most. It raises in both cases.
 
+        Returns:
+            The reference to the record. It is cheap; make one for each use.
+
         Raises:
             LockKeyError: not a str, or empty.
-            ValueError: a bad argument.
+            ValueError: an argument is out of its range.
+
+        Example::
+
+            state = locks.record("deploy:production").get()
         """
-        raise NotImplementedError
+        return self._make_record(key, name, wait, on_backend_error)
 
     def lock(
         self,
@@ -124,10 +137,36 @@ class LockMaker:
         hold_using: str | None = None,
         **unknown: Never,
     ) -> Lock:
-        """Return a re-entrant lock: as ``lock``, but its owner may acquire it again, without a request. The last
-        release frees it. It excludes ``lock`` of the same key.
+        """Return a re-entrant mutex: the thread or task that holds it may acquire it again, without a request, and the
+        last release frees it. It excludes ``lock`` of the same key. Nothing is acquired yet.
 
-        Args, Raises: as for ``lock``, without ``auto_release``.
+        Args:
+            key: the key to lock.
+            expire: the lease in seconds. Given here it is fixed, unless ``renew=True``: the lock is free after that
+                time. By default the settings' ``EXPIRE``, renewed while the holder runs.
+            wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
+            renew: whether the lease is renewed while the lock is held.
+            name: the label in settings, messages and metrics; by default the key up to its first colon.
+            on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
+                task that acquired it; ``"cancel"`` cancels that task.
+            on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
+            hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or
+                ROLLBACK, and ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
+            hold_using: the database of that transaction; by default ``"default"``.
+
+        Returns:
+            The lock. It is cheap; make one for each use.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: an argument is out of its range.
+            TypeError: an unknown argument.
+
+        Example::
+
+            def transfer(account):
+                with locks.rlock(f"account:{account.pk}"):
+                    audit(account)  # which enters the lock of the account once more
         """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])

@@ -18,7 +18,15 @@ class LockMiddleware(MiddlewareMixin):
     Other errors of locks are mistakes or losses, and stay 500."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """Called by Django with the exception of a view."""
+        """Return the response to an exception of a view. Called by Django.
+
+        Args:
+            request: the request.
+            exception: the exception of the view.
+
+        Returns:
+            The response, or None for an exception that isn't about a busy lock or a store that is down.
+        """
         if isinstance(exception, LockNotAcquired):
             handler = on_conflict.handler_in_settings(exception)
             if handler is not None:

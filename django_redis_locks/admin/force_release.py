@@ -68,7 +68,11 @@ class ForceReleaseMixin(Base):
     actions = ("force_release",)
 
     def has_force_release_permission(self, request: HttpRequest) -> bool:
-        """Releasing needs the permission to view, too: the page shows the locks."""
+        """Return whether the user may release locks. That needs the permission to view, too: the page shows the locks.
+
+        Args:
+            request: a request of the user.
+        """
         user: Any = request.user
         return self.has_view_permission(request) and user.has_perm(f"{self.opts.app_label}.force_release_heldlock")
 
@@ -88,7 +92,15 @@ class ForceReleaseMixin(Base):
 
     @admin.action(permissions=["force_release"], description=gettext_lazy("Release by force…"))
     def force_release(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        """The action of the list: shows the page for the selected locks, and releases nothing."""
+        """The action of the list: show the page for the selected locks. It releases nothing.
+
+        Args:
+            request: the request of the list.
+            queryset: the selected locks.
+
+        Returns:
+            The page, or None if all locks of several pages are selected, which is refused with a message.
+        """
         if request.POST.get("select_across") not in (None, "", "0"):
             self.message_user(request, _("Locks are released page by page, not all at once."), messages.ERROR)
             return None

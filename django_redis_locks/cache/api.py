@@ -56,9 +56,7 @@ def get_or_load(
 ) -> Any:
     """Return the cached value of a key; load and store it if the cache has none.
 
-    One caller on all hosts loads. The others are served the stale value, if there is one, or wait for the load::
-
-        report = get_or_load("sales", sales, ttl=60, stale=300)
+    One caller on all hosts loads. The others are served the stale value, if there is one, or wait for the load.
 
     Args:
         key: as for the cache's own ``get``.
@@ -74,11 +72,16 @@ def get_or_load(
         The value, or a ``LoadResult``.
 
     Raises:
-        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago.
+        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
+            ``LoadContext.fail()``.
         LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
-        TypeError: the loader is asynchronous; an unknown option.
+        TypeError: the loader is asynchronous, or an option is unknown.
         ValueError: an option is out of its range.
         Exception: what the loader raised.
+
+    Example::
+
+        report = get_or_load("sales", sales, ttl=60, stale=300)
     """
     loaders.check_sync(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)
@@ -125,8 +128,10 @@ async def aget_or_load(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Return the cached value of a key; load and store it if the cache has none. A load continues for the other callers
-    when the task of this one is cancelled.
+    """Return the cached value of a key; load and store it if the cache has none.
+
+    One caller on all hosts loads. The others are served the stale value, if there is one, or wait for the load. A load
+    continues for them when the task of the caller that loads is cancelled.
 
     Args:
         key: as for the cache's own ``aget``.
@@ -143,9 +148,10 @@ async def aget_or_load(
         The value, or a ``LoadResult``.
 
     Raises:
-        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago.
+        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
+            ``LoadContext.fail()``.
         LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
-        TypeError: an unknown option.
+        TypeError: an option is unknown.
         ValueError: an option is out of its range.
         Exception: what the loader raised.
     """
@@ -173,7 +179,29 @@ def refresh(
     """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
     isn't stored: it may be older than the change that this refresh is for.
 
-    Args, Returns, Raises: as ``get_or_load``.
+    Args:
+        key: as for the cache's own ``get``.
+        loader: a callable without arguments, or with one, a ``LoadContext``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``get``.
+        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+            ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
+        info: return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
+
+    Returns:
+        The value, or a ``LoadResult``.
+
+    Raises:
+        LoadFailed: the loader called ``LoadContext.fail()``.
+        TypeError: the loader is asynchronous, or an option is unknown.
+        ValueError: an option is out of its range.
+        Exception: what the loader raised.
+
+    Example::
+
+        product.save()
+        refresh(f"product:{product.pk}", lambda: render(product), ttl=3600)
     """
     loaders.check_sync(loader)
     request = _request(key, loader, cache, version, using, options)
@@ -210,7 +238,25 @@ async def arefresh(
     """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
     isn't stored: it may be older than the change that this refresh is for.
 
-    Args, Returns, Raises: as ``aget_or_load``.
+    Args:
+        key: as for the cache's own ``aget``.
+        loader: an asynchronous callable, or a synchronous one, which runs in the thread of Django's synchronous code;
+            without arguments, or with one, a ``LoadContext``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``aget``.
+        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+            ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
+        info: return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
+
+    Returns:
+        The value, or a ``LoadResult``.
+
+    Raises:
+        LoadFailed: the loader called ``LoadContext.fail()``.
+        TypeError: an option is unknown.
+        ValueError: an option is out of its range.
+        Exception: what the loader raised.
     """
     loaders.check_async(loader)
     request = _request(key, loader, cache, version, using, options)

@@ -27,7 +27,8 @@ def invalidate(
     immediate: bool = False,
 ) -> None:
     """Delete values, and void the loads that are running: what they bring isn't stored. Inside a transaction this is
-    done after COMMIT: until then a load would only read what is about to change.
+    done after COMMIT: until then a load would only read what is about to change. A store that fails then is only
+    logged.
 
     Args:
         *keys: as for the cache's own ``delete``.
@@ -41,7 +42,7 @@ def invalidate(
 
     Raises:
         LockBackendError: the store doesn't answer, or refuses, and old values may stay. The invalidation is repeated in
-            the background until it succeeds. After a COMMIT the error is only logged.
+            the background until it succeeds.
         ValueError: an argument is out of its range.
     """
     coordinator = coordinator_of(cache, using)

@@ -44,15 +44,29 @@ def get_or_load_many(
 
     Args:
         keys: in any order; each is read once.
-        loader: is given the list of keys to load, and returns a mapping. The value of a key that isn't in it is None,
-            and kept for ``none_ttl``.
-        cache, version, using, info, **options: as for ``get_or_load``.
+        loader: a callable that takes the list of keys to load, and returns a mapping. The value of a key that isn't in
+            it is None, and kept for ``none_ttl``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``get``.
+        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+            ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
+        info: return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
 
     Returns:
-        Values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
+        The values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
 
     Raises:
-        Exception: as ``get_or_load``.
+        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
+            ``LoadContext.fail()``.
+        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+        TypeError: the loader is asynchronous, or an option is unknown.
+        ValueError: an option is out of its range.
+        Exception: what the loader raised.
+
+    Example::
+
+        names = get_or_load_many(["user:1", "user:2"], names_of, ttl=300)
     """
     loaders.check_sync(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)
@@ -90,14 +104,25 @@ async def aget_or_load_many(
 
     Args:
         keys: in any order; each is read once.
-        loader: as for ``get_or_load_many``; it may be asynchronous.
-        cache, version, using, info, **options: as for ``get_or_load``.
+        loader: a callable, asynchronous or not, that takes the list of keys to load, and returns a mapping. The value
+            of a key that isn't in it is None, and kept for ``none_ttl``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``aget``.
+        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+            ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
+        info: return a ``LoadResult``, which has the source of the value.
+        **options: see ``LoadOptions``.
 
     Returns:
-        Values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
+        The values, or with ``info`` a ``LoadResult`` each, by their keys, in the order of the keys.
 
     Raises:
-        Exception: as ``aget_or_load``.
+        LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
+            ``LoadContext.fail()``.
+        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+        TypeError: an option is unknown.
+        ValueError: an option is out of its range.
+        Exception: what the loader raised.
     """
     loaders.check_async(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)

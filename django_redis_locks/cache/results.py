@@ -38,6 +38,7 @@ class _Missing:
         return "MISSING"
 
     def __bool__(self) -> bool:
+        """It is false."""
         return False
 
 

@@ -81,18 +81,22 @@ class Grant:
 
     @property
     def key(self) -> str:
+        """The key of the lock."""
         return self.hold.key
 
     @property
     def name(self) -> str:
+        """The name of the lock: its label in settings, messages and metrics."""
         return self.hold.name
 
     @property
     def alias(self) -> str:
+        """The alias in ``REDIS_LOCKS``."""
         return self.hold.alias
 
     @property
     def fence(self) -> int | None:
+        """The fencing token, or None if the grant isn't ``protected``. It grows with every hold of the key."""
         return self.hold.fence
 
     @property
@@ -134,7 +138,11 @@ class Grant:
         Raises:
             LockLost: the lock isn't held any more.
             LockBackendError: the store can't be reached; the lease is unchanged.
-            ValueError: not a duration.
+            ValueError: ``expire`` is no length of time.
+
+        Example::
+
+            grant.extend(120)  # a step without renewal may take two minutes
         """
         lease = lease_ms(expire)
         self._check()
@@ -149,7 +157,7 @@ class Grant:
         Raises:
             LockLost: the lock isn't held any more.
             LockBackendError: the store can't be reached; the lease is unchanged.
-            ValueError: not a duration.
+            ValueError: ``expire`` is no length of time.
         """
         lease = lease_ms(expire)
         self._check()
@@ -230,21 +238,54 @@ class Grant:
             raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **error_context)
 
     def __enter__(self) -> Self:
+        """Begin a block that releases the grant at its end.
+
+        Returns:
+            The grant.
+
+        Raises:
+            SynchronousOnlyOperation: called in a running event loop. Use ``async with``.
+            LockLost: the lock was released or lost before.
+            LockAlreadyHeld: another block has this grant.
+            TypeError: the lock has ``auto_release=False``.
+        """
         if running_loop() is not None:  # its end would be refused
             self.lock.performer.may_block()
         self._begin_block()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Release the grant at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock wasn't held any more, and the block raised nothing.
+        """
         self.exit_block(error)
 
     async def __aenter__(self) -> Self:
+        """Begin a block that releases the grant at its end.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockLost: the lock was released or lost before.
+            LockAlreadyHeld: another block has this grant.
+            TypeError: the lock has ``auto_release=False``.
+        """
         self._begin_block()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        """Release the grant at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock wasn't held any more, and the block raised nothing.
+        """
         await self.aexit_block(error)
 
     def _begin_block(self) -> None:

@@ -41,7 +41,11 @@ class Captured(list[events.Event]):
         return self.keys(events.ForceReleased)
 
     def keys(self, kind: type[events.Event]) -> list[str]:
-        """The keys of events of one kind."""
+        """Return the keys of events of one kind.
+
+        Args:
+            kind: the class of the events.
+        """
         return [event.key for event in self if type(event) is kind]
 
 

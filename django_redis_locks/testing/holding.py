@@ -40,17 +40,34 @@ class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("orde
         self._grant: Grant | None = None
 
     def __enter__(self) -> Grant:
+        """Acquire the lock in another thread.
+
+        Returns:
+            The grant.
+
+        Raises:
+            AssertionError: the lock is busy.
+        """
         lock = self._lock()
         self._grant = self._granted(lock, in_other_thread(lambda: lock.acquire(False)))
         return self._grant
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Release the lock, unless it was released or lost."""
         grant, self._grant = self._grant, None
         if grant is not None:
             with suppress(LockLost):
                 in_other_thread(grant.release)
 
     async def __aenter__(self) -> Grant:
+        """Acquire the lock in another task.
+
+        Returns:
+            The grant.
+
+        Raises:
+            AssertionError: the lock is busy.
+        """
         lock = self._lock()
         self._grant = self._granted(lock, await self._task(lock.aacquire(False)))
         return self._grant
@@ -58,6 +75,7 @@ class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("orde
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        """Release the lock, unless it was released or lost."""
         grant, self._grant = self._grant, None
         if grant is not None:
             with suppress(LockLost):

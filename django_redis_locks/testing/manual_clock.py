@@ -54,11 +54,13 @@ class ManualClock:
         """By sleeping thread: the end of its sleep, and the lock that it sleeps on."""
 
     def __enter__(self) -> Self:
+        """Install the clock for all locks of this process."""
         self._owner = threading.get_ident()
         self._previous = clock.install(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Install the previous clock, and wake all threads that sleep by this one."""
         clock.install(self._previous)
         self._wake(inf)
 
@@ -85,8 +87,8 @@ class ManualClock:
             self._wait_until_idle()
 
     async def aadvance(self, seconds: float) -> None:
-        """As ``advance``, also for the tasks of the running loop: everything that is due happens in order, each at its
-        time, before this returns.
+        """Move the clock forward. Everything that is due, also in tasks of the running loop, happens in order, each at
+        its time, before this returns.
 
         Args:
             seconds: 0 or more.

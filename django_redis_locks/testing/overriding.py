@@ -52,6 +52,7 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
         self._inner: list[tuple[override_settings, object, str, list[Engine]]] = []
 
     def enable(self) -> None:
+        """Begin to keep the locks in memory. Blocks and decorated tests call it."""
         name = _unused_names.pop() if _unused_names else f"tests {next(_names)}"
         override = override_settings(**{SETTING: self._in_memory(locks.configuration(), name)})
         override.enable()
@@ -63,6 +64,7 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
         self._inner.append((override, settings._wrapped, name, engines))
 
     def disable(self) -> None:
+        """Forget the locks in memory, and restore the settings."""
         override, ours, name, engines = self._inner.pop()
         for engine in engines:
             _forget(engine)

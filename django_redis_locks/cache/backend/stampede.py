@@ -9,12 +9,10 @@ and a write through it voids the running loads of its keys.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any, ClassVar
 
-from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
@@ -26,6 +24,7 @@ from ..loading.invalidation import aclear_guard, awrite_guard, clear_guard, writ
 from ..stampede_settings import completed, read_entry
 from ..values import Envelope, read_envelope, unwrap
 from . import passthrough
+from .default_loader import default_loader
 from .sync_in_loop import allowed_in_loop
 
 
@@ -128,10 +127,14 @@ class StampedeCache(BaseCache):
             timeout: seconds for which the value is fresh; None: for ever.
             version: as for ``get``.
 
+        Returns:
+            The value.
+
         Raises:
             TypeError: ``default`` is asynchronous.
+            LoadError: as ``get_or_load``.
         """
-        loader = _loader(default, asynchronous=False)
+        loader = default_loader(default, asynchronous=False)
         if running_loop() is not None:
             return unwrap(self._inner.get_or_set(key, default, self._timeout(timeout), version))
         return get_or_load(
@@ -140,8 +143,22 @@ class StampedeCache(BaseCache):
 
     async def aget_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
         """Return the value of a key. If there is none, one caller in the cluster stores ``default``, or what it
-        returns. Arguments are those of ``get_or_set``; ``default`` may be asynchronous."""
-        loader = _loader(default, asynchronous=True)
+        returns.
+
+        Args:
+            key: as for ``aget``.
+            default: a value, or a callable, asynchronous or not, without arguments or with one, a ``LoadContext``.
+            timeout: seconds for which the value is fresh; None: for ever.
+            version: as for ``aget``.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: ``default`` is a coroutine; pass the function, without calling it.
+            LoadError: as ``aget_or_load``.
+        """
+        loader = default_loader(default, asynchronous=True)
         return await aget_or_load(
             key, loader, cache=self._location, version=version, using=self._using, **self._load_options(timeout)
         )
@@ -315,27 +332,6 @@ class StampedeCache(BaseCache):
 
     async def aclose(self, **extra: Any) -> None:
         await self._inner.aclose(**extra)
-
-
-def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
-    """Return the argument ``default`` of ``get_or_set`` as a loader.
-
-    Raises:
-        TypeError: it is a coroutine, or asynchronous in a synchronous call.
-    """
-    if inspect.isawaitable(default):
-        if inspect.iscoroutine(default):
-            default.close()
-        raise TypeError("a cache can't keep a coroutine: give aget_or_set() the function, without calling it")
-    if not callable(default):
-
-        async def value() -> Any:
-            return default
-
-        return value if asynchronous else lambda: default
-    if not asynchronous and (iscoroutinefunction(default) or iscoroutinefunction(getattr(default, "__call__", None))):  # noqa: B004
-        raise TypeError(f"{getattr(default, '__qualname__', default)} is asynchronous: await aget_or_set() instead")
-    return default  # type: ignore[no-any-return]
 
 
 def _added(envelope: Envelope, delta: int) -> tuple[int, int]:

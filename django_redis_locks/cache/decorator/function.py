@@ -23,7 +23,20 @@ T = TypeVar("T")
 
 
 class Cached(Generic[P, R_co]):
-    """A function with ``@cached``. A call returns the cached value, or loads it."""
+    """A function with ``@cached``. A call returns the cached value, or loads it.
+
+    Its methods take the arguments of a call. Those of a bound method leave ``self`` out.
+
+    Example::
+
+        @cached("user:{pk}", ttl=300)
+        def profile(pk): ...
+
+
+        profile(7)
+        profile.invalidate(7)
+        first, second = profile.get_many([7, 8])
+    """
 
     _function_cache: FunctionCache
 
@@ -31,34 +44,58 @@ class Cached(Generic[P, R_co]):
     """The object that a method is bound to, as first argument."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Return the value for these arguments, from the cache or loaded, as ``get_or_load`` does. A call of an
+        asynchronous function is awaited."""
         function_cache = self._function_cache
         if function_cache.asynchronous:
             return cast("R_co", function_cache.aload(self._first + args, kwargs))
         return cast("R_co", function_cache.load(self._first + args, kwargs))
 
     def uncached(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function itself, without the cache."""
+        """Call the function itself, without the cache.
+
+        Args:
+            *args: positional arguments of a call.
+            **kwargs: keyword arguments of a call.
+
+        Returns:
+            What the function returns.
+        """
         return cast("R_co", self._function_cache.function(*self._first, *args, **kwargs))
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the cache's key of the value for these arguments."""
+        """Return the cache's key of the value for these arguments.
+
+        Args:
+            *args: positional arguments of a call.
+            **kwargs: keyword arguments of a call.
+
+        Returns:
+            The key, without the prefix and the version that the cache adds.
+
+        Raises:
+            TypeError: the function takes no such arguments.
+            LockKeyError: the template can't be filled from them.
+        """
         return self._function_cache.key(self._first + args, kwargs)
 
     def invalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has
-        the name of an option here by position.
+        """Delete the value for these arguments, and void a load of it that is running. Inside a transaction this is
+        done after COMMIT, and a store that fails then is only logged. Pass an argument of the function that has the
+        name of an option here by position.
 
         Args:
             *args: positional arguments of a call.
-            replica_lag: see ``cache.invalidate``.
+            replica_lag: seconds by which a replica may be late: until then a loaded value is kept no longer than that.
             stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
-            immediate: see ``cache.invalidate``.
+            immediate: do it now, even inside a transaction.
             **kwargs: keyword arguments of a call.
 
         Raises:
-            LockBackendError: see ``cache.invalidate``.
+            LockBackendError: the store doesn't answer, or refuses, and the old value may stay. The invalidation is
+                repeated in the background until it succeeds.
             TypeError: the function takes no such arguments.
             ValueError: an argument is out of its range.
         """
@@ -69,18 +106,20 @@ class Cached(Generic[P, R_co]):
     async def ainvalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, as ``cache.ainvalidate`` does. Pass an argument of the function that
-        has the name of an option here by position.
+        """Delete the value for these arguments, and void a load of it that is running. This is done at once, as
+        asynchronous code has no transactions. Pass an argument of the function that has the name of an option here by
+        position.
 
         Args:
             *args: positional arguments of a call.
-            replica_lag: see ``cache.ainvalidate``.
+            replica_lag: seconds by which a replica may be late: until then a loaded value is kept no longer than that.
             stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
-            immediate: without effect.
+            immediate: without effect; accepted so that both methods take the same arguments.
             **kwargs: keyword arguments of a call.
 
         Raises:
-            LockBackendError: see ``cache.ainvalidate``.
+            LockBackendError: the store doesn't answer, or refuses, and the old value may stay. The invalidation is
+                repeated in the background until it succeeds.
             TypeError: the function takes no such arguments.
             ValueError: an argument is out of its range.
         """
@@ -89,7 +128,19 @@ class Cached(Generic[P, R_co]):
         )
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function now and store its result. The value of a load that is already running isn't stored."""
+        """Call the function now and store its result. The value of a load that is already running isn't stored.
+
+        Args:
+            *args: positional arguments of a call.
+            **kwargs: keyword arguments of a call.
+
+        Returns:
+            What the function returns, or with ``info`` a ``LoadResult``.
+
+        Raises:
+            TypeError: the function is asynchronous, or takes no such arguments.
+            Exception: what the function raised.
+        """
         return cast("R_co", self._function_cache.refresh(self._first + args, kwargs))
 
     @overload
@@ -97,16 +148,36 @@ class Cached(Generic[P, R_co]):
     @overload
     async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     async def arefresh(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function now and store its result. The value of a load that is already running isn't stored. An
-        asynchronous function has no ``refresh``."""
+        """Call the function now and store its result. The value of a load that is already running isn't stored.
+
+        Args:
+            *args: positional arguments of a call.
+            **kwargs: keyword arguments of a call.
+
+        Returns:
+            What the function returns, or with ``info`` a ``LoadResult``.
+
+        Raises:
+            TypeError: the function takes no such arguments.
+            Exception: what the function raised.
+        """
         return await self._function_cache.arefresh(self._first + args, kwargs)
 
     def get_many(self, calls: Iterable[Any]) -> list[R_co]:
-        """Return the values of many calls, in their order, with one read of the cache.
+        """Return the values of many calls, with one read of the cache.
 
         Args:
-            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by ``many``, or by
-                one call of the function each.
+            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by the option
+                ``many``, or by one call of the function each.
+
+        Returns:
+            The values, or with ``info`` a ``LoadResult`` each, in the order of the calls.
+
+        Raises:
+            LoadFailed: the function failed in another process less than ``error_ttl`` seconds ago.
+            LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+            TypeError: the function is asynchronous, or takes no such arguments.
+            Exception: what the function raised.
         """
         return self._function_cache.get_many(self._first, list(calls))
 
@@ -115,8 +186,22 @@ class Cached(Generic[P, R_co]):
     @overload
     async def aget_many(self, calls: Iterable[Any]) -> list[R_co]: ...
     async def aget_many(self, calls: Iterable[Any]) -> Any:
-        """Return the values of many calls, in their order, with one read of the cache. An asynchronous function loads
-        missing values concurrently; ``calls`` is that of ``get_many``."""
+        """Return the values of many calls, with one read of the cache. An asynchronous function loads missing values
+        concurrently.
+
+        Args:
+            calls: the argument of each call, or a tuple of its arguments. Missing values are loaded by the option
+                ``many``, or by one call of the function each.
+
+        Returns:
+            The values, or with ``info`` a ``LoadResult`` each, in the order of the calls.
+
+        Raises:
+            LoadFailed: the function failed in another process less than ``error_ttl`` seconds ago.
+            LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+            TypeError: the function takes no such arguments.
+            Exception: what the function raised.
+        """
         return await self._function_cache.aget_many(self._first, list(calls))
 
     @property

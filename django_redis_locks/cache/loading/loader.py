@@ -54,6 +54,7 @@ class LoadContext:
 
     @property
     def ttl(self) -> Any:
+        """The ``ttl`` of this value if the loader has set one, else ``MISSING``."""
         return self._ttl
 
     @ttl.setter
@@ -67,6 +68,9 @@ class LoadContext:
 
     def fail(self, why: str) -> NoReturn:
         """Abort the load without a value. Callers are served the stale value, if there is one.
+
+        Args:
+            why: the message of the error.
 
         Raises:
             LoadFailed: always.

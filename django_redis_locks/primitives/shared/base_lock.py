@@ -200,6 +200,15 @@ class BaseLock(LockObject):
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
     def __enter__(self) -> Grant:
+        """Acquire the lock for a block, as ``acquire()`` without arguments does.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockError: as ``acquire()``.
+            TypeError: the lock has ``auto_release=False``.
+        """
         if not self.options.auto_release:
             self.check_block()
         request = self._new_request(True, None, None)
@@ -214,6 +223,13 @@ class BaseLock(LockObject):
             return self._handle_failure(request, failure)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Release the lock at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock was lost while the block ran, and the block raised nothing.
+            LockNotOwned: the block was left in another thread or task.
+        """
         grant: Grant | None = None
         try:
             frame = _get_frame(1)
@@ -227,6 +243,15 @@ class BaseLock(LockObject):
             raise
 
     async def __aenter__(self) -> Grant:
+        """Acquire the lock for a block, as ``aacquire()`` without arguments does.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockError: as ``aacquire()``.
+            TypeError: the lock has ``auto_release=False``.
+        """
         if not self.options.auto_release:
             self.check_block()
         request = self._new_request(True, None, owners.running_loop())
@@ -243,6 +268,13 @@ class BaseLock(LockObject):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        """Release the lock at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock was lost while the block ran, and the block raised nothing.
+            LockNotOwned: the block was left in another thread or task.
+        """
         grant: Grant | None = None
         try:
             frame = _get_frame(1)

@@ -65,6 +65,7 @@ class Written(NamedTuple):
     record: Record | None
 
     def __bool__(self) -> bool:
+        """Whether the write succeeded."""
         return self.ok
 
 
