@@ -1,4 +1,4 @@
-"""Servers for tests: one shared by all, flushed for each test, and new ones for tests that hurt theirs."""
+"""Fixtures: a shared server that is flushed for each test, new servers for tests that change or stop theirs, tuning."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ from tools.redis_server import RedisServer, one_node_cluster
 
 __all__ = ["needs_version", "pytest_terminal_summary", "unavailable"]
 
-freezegun.configure(extend_ignore_list=["_pytest.timing"])  # else --durations shows the span from frozen to real time
+freezegun.configure(
+    extend_ignore_list=["_pytest.timing"]
+)  # otherwise --durations shows the difference between frozen and real time
 
 
-# What a script starts in the background ignores Ctrl-C, and so would the programs that tests start and interrupt
+# A script's background processes ignore SIGINT; the programs that tests start and interrupt would inherit that
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    """A lock that a test leaves held, on purpose or because it fails, isn't the next one's: all share this thread. Nor is
-    it renewed, or reported as lost, while another test listens: until Python has collected it that could be long."""
+def forget_locks_after_test() -> Iterator[None]:
+    """Forget the locks that a test leaves held: all tests share this thread, so the next test would own them. They
+    would also be renewed or reported as lost until Python collects them."""
     yield
     forget_locks()
 
 
 @pytest.fixture(autouse=True)
 def tune() -> Iterator[Tune]:
-    """`tune(max_poll_interval=60.0)`: with other delays and time-outs in all engines of this process."""
+    """`tune(max_poll_interval=60.0)` changes delays and timeouts in all engines of this process."""
     tune = Tune()
     tune.reset()
     yield tune
@@ -48,15 +50,15 @@ def tune() -> Iterator[Tune]:
 
 
 @pytest.fixture
-def often(tune: Tune) -> None:
-    """A hold is renewed after a thirtieth of its lease, not a third: the lease can be so long that it outlives a machine
-    that stands still for seconds, and the test is none the longer."""
+def frequent_renewal(tune: Tune) -> None:
+    """Renew a hold after a thirtieth of its lease instead of a third: the lease can be long enough for a machine that
+    pauses for seconds, while the test stays short."""
     tune(renew_at=1 / 30)
 
 
 @pytest.fixture(scope="session")
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that runs in a thread of its own."""
+    """An event loop that runs in a thread of its own."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def main() -> None:
@@ -74,7 +76,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture(scope="session")
 def redis_executable() -> None:
-    """Skips, or fails in CI, where there is no server."""
+    """Skip without a Redis server, or fail in CI."""
     try:
         find_server()
     except ServerNotFound as error:
@@ -89,7 +91,7 @@ def redis_server(redis_executable: None) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
-    """The shared server, empty."""
+    """The URL of the shared server, flushed."""
     redis_server.flush()
     return redis_server.url()
 
@@ -102,14 +104,14 @@ def cluster_server(redis_executable: None) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def cluster_url(cluster_server: RedisServer) -> str:
-    """The shared cluster of one node, empty."""
+    """The URL of the shared cluster of one node, flushed."""
     cluster_server.flush()
     return cluster_server.url()
 
 
 @pytest.fixture
 def make_server(redis_executable: None) -> Iterator[Callable[..., RedisServer]]:
-    """`make_server(maxmemory="5mb")`: a new server, ended with the test. Underscores stand for redis.conf's hyphens."""
+    """`make_server(maxmemory="5mb")` starts a server for one test. Underscores stand for the hyphens of redis.conf."""
     with ExitStack() as stack:
 
         def make(**config: str | int | Sequence[str]) -> RedisServer:

@@ -1,4 +1,5 @@
-"""The alias `default` on a real database: no test's transaction is around it, and each thread has its own connection."""
+"""The alias `default` on a real database: without a surrounding test transaction, and with one connection per
+thread."""
 
 from __future__ import annotations
 
@@ -24,14 +25,15 @@ _numbers = count(1)
 
 
 def sqlite(file: object) -> dict[str, Any]:
-    """In WAL mode: those who read and the one who writes don't block each other, as in the others."""
+    """An entry for SQLite in WAL mode, in which readers and the writer don't block each other, as in the other
+    databases."""
     options = {"timeout": 20, "init_command": "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF"}
     return {"ENGINE": "django.db.backends.sqlite3", "NAME": str(file), "OPTIONS": options}
 
 
 @contextmanager
 def new_database(server: DatabaseServer) -> Iterator[dict[str, Any]]:
-    """An empty one on this server, dropped in the end; its entry for `DATABASES`."""
+    """Create an empty database on this server, and drop it in the end. Yields its entry for `DATABASES`."""
     name = f"test_{next(_numbers)}"
     admin = ConnectionHandler({ALIAS: server.settings()})[ALIAS]
     with admin.cursor() as cursor:
@@ -40,15 +42,15 @@ def new_database(server: DatabaseServer) -> Iterator[dict[str, Any]]:
         yield server.settings(name)
     finally:
         with admin.cursor() as cursor:
-            force = " WITH (FORCE)" if isinstance(server, PostgreSQL) else ""  # whoever is still connected
+            force = " WITH (FORCE)" if isinstance(server, PostgreSQL) else ""  # ends open connections
             cursor.execute(f"DROP DATABASE {name}{force}")
         admin.close()
 
 
 @contextmanager
 def as_default(entry: dict[str, Any]) -> Iterator[None]:
-    """`default` is this database, in every thread that begins meanwhile; this thread's own connection is put aside,
-    because an SQLite in memory ends with it."""
+    """Use this database as `default` in every thread that starts inside the block. This thread's previous connection
+    stays open, because an SQLite database in memory would end with it."""
     before, mine = connections.settings[ALIAS], connections[ALIAS]
     connections.settings[ALIAS] = ConnectionHandler({ALIAS: entry}).settings[ALIAS]
     del connections[ALIAS]
@@ -61,7 +63,8 @@ def as_default(entry: dict[str, Any]) -> Iterator[None]:
 
 
 def elsewhere(call: Callable[[], T]) -> Future[T]:
-    """Call it in a thread with a connection of its own, which is closed in the end: `elsewhere(f).result(timeout=10)`."""
+    """Call the function in a thread with a database connection of its own, which is closed in the end:
+    `elsewhere(f).result(timeout=10)`."""
 
     def run() -> T:
         try:

@@ -1,4 +1,4 @@
-"""Stories that are told in a forked child."""
+"""Runs a part of a test in a forked child."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pytest
 
 
 def in_child(story: Callable[[], None]) -> None:
-    """Run it in a forked child; its failure is the test's."""
+    """Run a function in a forked child, and fail the test if it fails there."""
     sys.stdout.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking a process that has threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns about forking a process with threads
         pid = os.fork()
     if pid == 0:
         status = 1
         try:
             story()
             status = 0
-        except BaseException:  # noqa: BLE001 - the child must not run on into pytest
+        except BaseException:  # noqa: BLE001 - the child must not continue in pytest
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -1,18 +1,19 @@
-"""A proxy between clients and their Redis server that loses, holds back, repeats and cuts what passes.
+"""A proxy between clients and their Redis server that injects faults: it drops, delays, repeats and cuts.
 
     with Proxy(server.port) as proxy:
-        proxy.plan("drop", "reply", of="lock/acquire")  # the next attempt is carried out, and nobody is told
-        proxy.plan("delay", "request", times=2)         # of the script calls after it two are held back,
+        proxy.plan("drop", "reply", of="lock/acquire")  # the next attempt is executed, its reply is lost
+        proxy.plan("delay", "request", times=2)         # the next two script calls are delayed,
         ...
-        proxy.deliver()                                 # reach the server now, and are carried out
+        proxy.deliver()                                 # reach the server now, and are executed
         assert proxy.fates("lock/acquire") == ["drop reply", "delay request", "pass"]
 
-A script call goes by the script's name, any other command by its own in capitals, a message by its kind: "message".
-Without ``of`` a fault is meant for script calls, whichever. Each passage suffers one fault, the first that was planned
-for it. A script that the server doesn't know yet is called twice, by its hash and by its source: call it once before.
+The name of a script call is the script's name; of any other command its own, in capitals; of a Pub/Sub message
+"message". Without ``of`` a fault applies to any script call. Each request, reply or message gets one fault: the first
+one planned for it. A script that the server doesn't know yet is called twice, by hash and by source: call it once
+before.
 
-A connection is a stream. What is held back holds back all that comes behind it; behind what is lost, nothing more comes
-through in that direction. Only a message may be missing among others, as one is that was never published.
+A connection is a stream: a delay also delays everything behind it, and after a drop nothing more passes in that
+direction. Only a message can be dropped alone, as if it had never been published.
 """
 
 from __future__ import annotations
@@ -25,48 +26,48 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.passage import PASS, Fault, Held, Link
+from tests.proxy_connection import PASS, DelayedItem, Fault, ProxyConnection
 from tests.resp import Stream
 
-__all__ = ["Call", "Fault", "Link", "Proxy"]
+__all__ = ["Call", "Fault", "Proxy", "ProxyConnection"]
 
-Policy = Callable[[str, list[Any], Link], Fault | None]
+Policy = Callable[[str, list[Any], ProxyConnection], Fault | None]
 
 PATIENCE = 30.0
 
 
 class Call(NamedTuple):
-    """What came to the proxy, what became of it, and on which of the connections, counted from 1."""
+    """The name of a request or message, its fault, and the number of its connection, from 1."""
 
     name: str
     fate: str
-    link: int
+    connection: int
 
 
 class Proxy:
-    """Tests call it from any thread; what passes is handled in one thread of its own."""
+    """Its methods may be called from any thread; the traffic is handled in a thread of its own."""
 
     def __init__(self, port: int) -> None:
         self._server = ("127.0.0.1", port)
         self._plans: list[Fault] = []
-        self._held: list[Held] = []
-        self._came = asyncio.Event()
+        self._held: list[DelayedItem] = []
+        self._held_something = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._links: dict[Link, asyncio.Task[Any] | None] = {}
-        self._connected = 0
+        self._connections: dict[ProxyConnection, asyncio.Task[Any] | None] = {}
+        self._connection_count = 0
         self._down = False
         self.calls: list[Call] = []
-        """What came to the proxy, in order."""
+        """All requests and messages, in order."""
         self.policy: Policy | None = None
-        """Chooses the fault of what nothing was planned for. It runs in the proxy's thread."""
+        """Chooses the fault if none was planned. It is called in the proxy's thread."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._main(started),), daemon=True)
         self._thread.start()
-        self._loop, self._end = started.result(PATIENCE)
+        self._loop, self._stop = started.result(PATIENCE)
 
-    # What a test may want
+    # Called by tests
 
     def plan(
         self,
@@ -78,119 +79,118 @@ class Proxy:
         behind: str | None = None,
         data: bytes = b"",
     ) -> None:
-        """What happens to the next ``times`` passages of a name.
+        """Plan a fault for the next ``times`` requests or messages of a name.
 
         Args:
-            action: "drop" loses it. "delay" holds it back until ``deliver()``. "duplicate" lets it through twice; the
-                second answer to a request is swallowed. "late copy" lets a request through, and ``deliver()`` sends it
-                again, on a connection of its own. "cut" closes the client's connection instead. "freeze" leaves it open
-                for ever, and nothing goes through any more, either way. "replace" answers with ``data`` instead.
-                "pass" lets it through.
-            direction: "request": on its way to the server, which doesn't get it; "reply": on the way back.
+            action: "drop" loses it. "delay" holds it back until ``deliver()``. "duplicate" sends it twice; the second
+                reply to a request is discarded. "late copy" forwards a request, and ``deliver()`` sends it again on
+                another connection. "cut" closes the client's connection instead. "freeze" keeps the connection open,
+                but forwards nothing more in either direction. "replace" replies with ``data`` instead. "pass" forwards
+                it.
+            direction: "request": on the way to the server, which doesn't get it; "reply": on the way back.
             of: the name of a command or script, or a message's kind; None is any script call.
-            behind: what is delayed, and a late copy, goes by itself right behind the next request of that name: it is
-                carried out before that one's answer is passed on.
-            data: what the client gets in the place of the reply, also before a "cut" or a "freeze"; "{reply}" in it stands
-                for the true one.
+            behind: sends a delayed request or a late copy right after the next request of that name: it is executed
+                before the reply to that one is forwarded.
+            data: what the client gets instead of the reply, also before a "cut" or a "freeze"; "{reply}" in it stands
+                for the real reply.
         """
         self._plans.extend([Fault(action, direction, of, behind, data)] * times)
 
     def insist(self, fault: Fault) -> None:
-        """This happens to everything that it is meant for, until ``reset``."""
-        self.policy = lambda name, value, link: fault if fault.meant_for(name) else None
+        """Apply this fault to everything that it is meant for, until ``reset``."""
+        self.policy = lambda name, value, connection: fault if fault.meant_for(name) else None
 
     def fates(self, of: str | None = None) -> list[str]:
-        """What became of the calls of a name, or of all script calls."""
+        """The faults of the requests of a name, or of all script calls."""
         wanted = Fault(of=of)
         return [call.fate for call in list(self.calls) if wanted.meant_for(call.name)]
 
     @property
     def holds(self) -> int:
-        """So much is held back now."""
+        """How many items are held back now."""
         return len(self._held)
 
     @property
     def unanswered(self) -> int:
-        """So many requests has the server that it hasn't answered."""
-        return sum(len(link.slots) for link in list(self._links))
+        """How many requests the server has received and not answered."""
+        return sum(len(connection.pending_requests) for connection in list(self._connections))
 
     def deliver(self) -> None:
-        """Let all pass that is held back, in its order, and return when it was carried out.
+        """Forward everything that is held back, in order, and return when it was executed.
 
-        It waits for something to be held back: a test that saw the server do what it was asked to may be here before
-        the answer is.
+        If nothing is held back yet, it waits: a test may see a request's effect before the proxy gets the reply.
 
         Raises:
-            TimeoutError: nothing came.
+            TimeoutError: nothing was held back in time.
         """
-        self._do(self._deliver())
+        self._run(self._deliver())
 
-    def say(self, data: bytes) -> None:
-        """Send this to every client, unasked."""
-        self._do(self._say(data))
+    def push(self, data: bytes) -> None:
+        """Send these bytes to every client, without a request."""
+        self._run(self._push(data))
 
     def freeze(self, of: str | None = None) -> None:
-        """Freeze the connections of now, or those on which a command was ever sent. New ones work."""
-        self._do(self._freeze(of))
+        """Freeze the present connections, or those on which this command was sent. New connections work."""
+        self._run(self._freeze(of))
 
-    def lead_to(self, port: int) -> None:
-        """New connections lead to this server; those of now stay where they are."""
+    def redirect_to(self, port: int) -> None:
+        """Connect new clients to the server on this port; present connections stay."""
         self._server = ("127.0.0.1", port)
 
     def down(self) -> None:
-        """Cut every connection, and refuse new ones until ``up``."""
+        """Close every connection, and refuse new ones until ``up``."""
         self._down = True
-        self._do(self._hang_up())
+        self._run(self._disconnect())
 
     def up(self) -> None:
         self._down = False
 
     def reset(self) -> None:
-        """Begin anew: no plans, no policy, nothing held, and every connection cut on which something is missing."""
+        """Forget plans, policy and held items, and close every connection on which data was lost."""
         self.policy = None
         self._plans.clear()
-        self._do(self._hang_up(lambda link: link.hurt))
+        self._run(self._disconnect(lambda connection: connection.damaged))
         self.calls.clear()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(PATIENCE)
 
-    # What its connections ask
+    # Called by its connections
 
-    def judge(self, name: str, value: list[Any], link: Link) -> Fault:
-        """The fate of what came, which is noted."""
+    def fault_for(self, name: str, value: list[Any], connection: ProxyConnection) -> Fault:
+        """Choose the fault of a request or message, and record it."""
         fault = next((fault for fault in list(self._plans) if fault.meant_for(name)), None)
         if fault is not None:
             self._plans.remove(fault)
         elif self.policy is not None:
-            fault = self.policy(name, value, link)
+            fault = self.policy(name, value, connection)
         fault = fault or PASS
-        self.calls.append(Call(name, str(fault), link.number))
+        self.calls.append(Call(name, str(fault), connection.number))
         return fault
 
-    def hold(self, fault: Fault) -> Held:
-        held = Held(fault.behind)
+    def hold_back(self, fault: Fault) -> DelayedItem:
+        held = DelayedItem(fault.behind)
         self._held.append(held)
-        self._came.set()
+        self._held_something.set()
         return held
 
-    def due(self, name: str) -> list[Held]:
-        """What is to go behind a request, if it is of this name."""
-        due = [held for held in self._held if held.behind == name]
+    def take_held_behind(self, name: str) -> list[DelayedItem]:
+        """Take out the held items that follow a request of this name."""
+        found = [held for held in self._held if held.behind == name]
         self._held = [held for held in self._held if held.behind != name]
-        return due
+        return found
 
-    def copy(self, fault: Fault, requests: list[bytes]) -> None:
-        """Hold back a copy of the last of these requests. The others say who is asking."""
-        self._begin(self._copy(self.hold(fault), requests))
+    def hold_late_copy(self, fault: Fault, requests: list[bytes]) -> None:
+        """Hold back a copy of the last of these requests. The others are the login of its connection."""
+        self._start_task(self._send_late_copy(self.hold_back(fault), requests))
 
     # Its thread
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     async def _main(self, started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
@@ -202,9 +202,9 @@ class Proxy:
         self._down = True
         loop.remove_reader(self._listener)
         self._listener.close()
-        await self._hang_up()
+        await self._disconnect()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -214,24 +214,26 @@ class Proxy:
         try:
             client, _ = self._listener.accept()
         except OSError:
-            return  # he has changed his mind
+            return  # the client has closed the connection already
         if self._down:
             client.close()
         else:
-            task = self._begin(self._serve(client))
-            task.add_done_callback(lambda task: client.close() if task.cancelled() else None)  # it may not have begun
+            task = self._start_task(self._serve(client))
+            task.add_done_callback(
+                lambda task: client.close() if task.cancelled() else None
+            )  # the task may not have started
 
     async def _serve(self, sock: socket.socket) -> None:
         client = Stream(*await asyncio.open_connection(sock=sock))
         try:
             server = Stream(*await asyncio.open_connection(*self._server))
-            self._connected += 1
-            link = Link(self, self._connected, client, server)
-            self._links[link] = asyncio.current_task()
+            self._connection_count += 1
+            connection = ProxyConnection(self, self._connection_count, client, server)
+            self._connections[connection] = asyncio.current_task()
             try:
-                await link.run()
+                await connection.run()
             finally:
-                del self._links[link]
+                del self._connections[connection]
                 server.close()
         except OSError:
             pass  # the server is down
@@ -240,40 +242,40 @@ class Proxy:
 
     async def _deliver(self) -> None:
         if not self._held:
-            self._came.clear()
-            await asyncio.wait_for(self._came.wait(), PATIENCE / 2)
+            self._held_something.clear()
+            await asyncio.wait_for(self._held_something.wait(), PATIENCE / 2)
         held, self._held = self._held, []
         for each in held:
-            await each.go()
+            await each.execute()
 
-    async def _say(self, data: bytes) -> None:
-        for link in self._links:
-            link.say(data)
+    async def _push(self, data: bytes) -> None:
+        for connection in self._connections:
+            connection.push(data)
 
     async def _freeze(self, of: str | None) -> None:
-        for link in list(self._links):
-            if of is None or of in link.asked:
-                link.freeze()
+        for connection in list(self._connections):
+            if of is None or of in connection.sent_names:
+                connection.freeze()
 
-    async def _hang_up(self, doomed: Callable[[Link], bool] = lambda link: True) -> None:
-        spared = {task for link, task in self._links.items() if not doomed(link)}
-        tasks = [task for task in self._tasks if task not in spared]
-        for link in filter(doomed, self._links):
-            link.abort()
+    async def _disconnect(self, chosen: Callable[[ProxyConnection], bool] = lambda connection: True) -> None:
+        kept = {task for connection, task in self._connections.items() if not chosen(connection)}
+        tasks = [task for task in self._tasks if task not in kept]
+        for connection in filter(chosen, self._connections):
+            connection.abort()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # connections close in the next turn of the loop
+        await asyncio.sleep(0)  # connections close in the next iteration of the loop
         self._held.clear()
 
-    async def _copy(self, held: Held, requests: list[bytes]) -> None:
-        await held.gate.wait()
+    async def _send_late_copy(self, held: DelayedItem, requests: list[bytes]) -> None:
+        await held.release.wait()
         try:
-            own = Stream(*await asyncio.open_connection(*self._server))
+            connection = Stream(*await asyncio.open_connection(*self._server))
             for request in requests:
-                own.write(request)
+                connection.write(request)
             for _ in requests:
-                await own.next()
-            own.close()
+                await connection.next()
+            connection.close()
         finally:
             held.done.set()

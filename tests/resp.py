@@ -1,6 +1,6 @@
-"""RESP, the protocol of Redis, cut into frames: a frame is one request, one reply, or one message that the server pushed.
+"""A parser of RESP, the protocol of Redis. A frame is one request, one reply, or one message that the server pushed.
 
-A frame keeps its bytes, so that what is passed on is what came, and its value, so that it can be told what it is.
+A frame has its bytes, to be forwarded unchanged, and its value.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 
 class Push(list[Any]):
-    """What a server says unasked, in RESP3."""
+    """A message that the server pushes, in RESP3."""
 
 
-class Refusal(bytes):
+class ErrorReply(bytes):
     """An error reply."""
 
 
@@ -27,16 +27,16 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Bytes in, as they come; whole frames out."""
+    """Collects received bytes and yields whole frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that these bytes complete.
+        """Yield the frames that these bytes complete.
 
         Raises:
-            ValueError: this is no RESP.
+            ValueError: the bytes are not RESP.
         """
         self._rest += data
         while self._rest:
@@ -49,7 +49,7 @@ class Frames:
 
 
 class Stream:
-    """One end of a connection, in frames."""
+    """Reads and writes the frames of one end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -58,7 +58,7 @@ class Stream:
         self.writer = writer
 
     async def next(self) -> Frame | None:
-        """The next frame; None when the other side is gone."""
+        """The next frame; None if the other side has closed."""
         while not self._ready:
             try:
                 data = await self._reader.read(65536)
@@ -74,21 +74,22 @@ class Stream:
             self.writer.write(raw)
 
     def close(self) -> None:
-        """Close it, when what was written has left: for the peer at once, even if a forked process has the socket, too."""
+        """Close the connection after the written bytes were sent: for the peer at once, even if a forked process shares
+        the socket."""
         transport = self.writer.transport
         sent = transport.get_write_buffer_size() == 0
         transport.close()
         if sent:
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # already closed
                 transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 class _IncompleteError(Exception):
-    """The rest hasn't come yet."""
+    """The frame isn't complete yet."""
 
 
 def _parse(data: bytes, at: int) -> tuple[Any, int]:
-    """The value that begins there, and where it ends."""
+    """The value that begins at this offset, and the offset of its end."""
     line_end = data.find(b"\r\n", at)
     if line_end < 0:
         raise _IncompleteError
@@ -97,7 +98,7 @@ def _parse(data: bytes, at: int) -> tuple[Any, int]:
         case b"+" | b"," | b"(":
             return line, end
         case b"-":
-            return Refusal(line), end
+            return ErrorReply(line), end
         case b":":
             return int(line), end
         case b"#":
@@ -118,7 +119,7 @@ def _text(data: bytes, kind: bytes, size: int, begin: int) -> tuple[Any, int]:
     if len(data) < end + 2:
         raise _IncompleteError
     text = data[begin:end]
-    return (Refusal(text) if kind == b"!" else text), end + 2
+    return (ErrorReply(text) if kind == b"!" else text), end + 2
 
 
 def _many(data: bytes, kind: bytes, size: int, at: int) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""One rule for everything that a test needs and a machine may not have: skip with the reason, but fail in CI."""
+"""Skips a test whose server or other program is missing on this machine; in CI the test fails instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tools.redis_server import RedisServer
 
 UNHURRIED = 20.0
-"""Seconds for which an answer is waited for that isn't lost: it comes, however long a machine stands still."""
+"""Timeout in seconds for replies that do arrive, even if the machine pauses for some seconds."""
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -20,6 +20,7 @@ def unavailable(reason: str) -> NoReturn:
 
 
 def needs_version(server: RedisServer, version: tuple[int, ...]) -> None:
-    """Tests that call it carry the marker `servers`, because one run in CI uses the oldest server on purpose."""
+    """Skip if the server is older. Such tests have the marker `servers`: one CI run uses the oldest supported
+    server."""
     if server.version < version:
         unavailable(f"needs Redis {'.'.join(map(str, version))}, {server.executable} is older: {server.version}")

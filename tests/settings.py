@@ -1,4 +1,4 @@
-"""The smallest Django project in which the tests run, with the admin."""
+"""Settings of the minimal Django project of the tests, with the admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the two packages that a reader relies on and no linter checks."""
+"""Rules of the two packages that no linter checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree_of(file: Path) -> ast.Module:
     return ast.parse((ROOT / file).read_text(encoding="utf-8"))
 
 
-# Twins of methods
+# Asynchronous counterparts of methods
 
 
 LOCAL = {
@@ -50,11 +50,12 @@ LOCAL = {
     RecordRef: set(),
     Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "subscriber", "facts", "probe"},
 }
-"""Methods without twin: they do no I/O, or only a background thread calls them. Programs (generators) are skipped."""
+"""Methods without an asynchronous counterpart: they do no I/O, or only a background thread calls them. Programs
+(generators) are skipped."""
 
 
 def test_every_method_with_io_has_an_awaitable_twin() -> None:
-    """Each x has its ax, awaitable and with the same signature; each __enter__ has its __aenter__."""
+    """Each method x has an awaitable ax with the same signature, and each __enter__ an __aenter__."""
     for face, local in LOCAL.items():
         methods = {
             name: method
@@ -79,28 +80,28 @@ def test_every_method_with_io_has_an_awaitable_twin() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    """[Y 4] A module without a docstring leaves its reader to guess."""
+    """[Y 4] The docstring says what the module is for."""
     assert [str(file) for file in FILES if not ast.get_docstring(tree_of(file))] == []
 
 
 def test_modules_are_no_longer_than_350_lines() -> None:
-    """[Y 4] Above 350 lines a file wants to be two."""
+    """[Y 4] A file of more than 350 lines is to be split."""
     assert [str(file) for file in FILES if (ROOT / file).read_text(encoding="utf-8").count("\n") > 350] == []
 
 
 def test_no_class_defines_del() -> None:
-    """[H13] [L47] Nothing happens in the garbage collector: it runs in the middle of anything, with any mutex held."""
+    """[H13] [L47] The garbage collector may run at any point, with any mutex held, so it must not run our code."""
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     defined = {file: {node.name for node in ast.walk(tree_of(file)) if isinstance(node, functions)} for file in FILES}
     assert [str(file) for file, names in defined.items() if "__del__" in names] == []
 
 
 CLOCKS = {"django_redis_locks/core/clock.py", "celery_locks/schedule.py"}
-"""The clock of the engine, and the schedules of beat, as Celery reads them."""
+"""The engine's clock, and the schedules of beat, which use Celery's time."""
 
 
 def clocks_read(tree: ast.Module) -> set[str]:
-    """What a module takes from `time`, `datetime` and the loops' clock, other than types and `time.sleep`."""
+    """The clocks of `time`, `datetime` and event loops that a module reads; types and `time.sleep` don't count."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr != "sleep":
@@ -116,24 +117,24 @@ def clocks_read(tree: ast.Module) -> set[str]:
 
 
 def test_only_listed_modules_read_a_clock() -> None:
-    """[H14] A second clock would be one that a suspended machine or frozen time stops."""
+    """[H14] Another clock might stop when the machine is suspended, or in tests with frozen time."""
     found = {file.as_posix(): sorted(clocks_read(tree_of(file))) for file in FILES}
     assert {file: clocks for file, clocks in found.items() if clocks and file not in CLOCKS} == {}
     assert [file for file in CLOCKS if not found[file]] == []
 
 
 def test_clock_is_recognized_in_each_spelling() -> None:
-    """The test above can fail."""
+    """The rule above reports each of these."""
     for text in ("time.time()", "from time import monotonic", "datetime.now()", "timezone.now()", "loop.time()"):
         assert clocks_read(ast.parse(text)), text
 
 
 AFTER_SETUP = tuple(f"django_redis_locks.{module}" for module in ("fencing", "models", "admin", "contrib.drf"))
-"""What is made of models wants Django's settings and apps first."""
+"""Modules with models can only be imported after Django's setup."""
 
 
 def test_import_starts_no_thread_and_no_celery() -> None:
-    """[L47] Importing everything starts no thread and opens nothing; only `celery_locks` imports Celery."""
+    """[L47] Importing all modules starts no thread and opens no connection; only `celery_locks` imports Celery."""
     modules = [".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in FILES]
     companion = [module for module in modules if module.startswith("celery_locks")]
     modules = [module for module in modules if module not in companion]
@@ -157,7 +158,7 @@ def test_import_starts_no_thread_and_no_celery() -> None:
 
 
 def test_every_module_is_checked_by_these_rules() -> None:
-    """No file escapes the rules by its place."""
+    """The rules cover every importable module."""
     modules = {
         name
         for package in (django_redis_locks, celery_locks)
@@ -170,12 +171,12 @@ def test_every_module_is_checked_by_these_rules() -> None:
 # Private names
 
 
-OTHERS_TOO = {"_context", "_meta", "_request"}
-"""Names of Celery, Django and DRF that a class of ours has as well."""
+FOREIGN_NAMES = {"_context", "_meta", "_request"}
+"""Private names of Celery, Django and DRF that our classes also define."""
 
 
 def home_of(file: Path) -> Path:
-    """The package that a module shares its private names with. What is in `shared` belongs to the folder around it."""
+    """The package within which a module's private names may be used. `shared` belongs to the folder around it."""
     if len(file.parts) == 2:
         return file
     return file.parent.parent if file.parent.name == "shared" else file.parent
@@ -186,7 +187,7 @@ def private(name: str) -> bool:
 
 
 def defined_in(tree: ast.Module) -> set[str]:
-    """The private functions, class members and attributes that a module gives to its own objects."""
+    """The private functions, class members and attributes that a module defines."""
     found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -205,10 +206,10 @@ def used_in(tree: ast.Module) -> set[str]:
 
 
 def test_packages_use_no_private_attribute_of_another_package() -> None:
-    """A folder, or a module at the top, is used by its public names."""
+    """A package, or a top-level module, is used by its public names only."""
     homes: dict[str, set[Path]] = {}
     for file in FILES:
-        for name in defined_in(tree_of(file)) - OTHERS_TOO:
+        for name in defined_in(tree_of(file)) - FOREIGN_NAMES:
             homes.setdefault(name, set()).add(home_of(file))
     for file in FILES:
         foreign = {name for name in used_in(tree_of(file)) if name in homes and home_of(file) not in homes[name]}
@@ -220,7 +221,7 @@ def test_packages_use_no_private_attribute_of_another_package() -> None:
 
 
 def test_imports_keep_the_layers_of_pyproject() -> None:
-    """[Y 3.3] The contracts of import-linter, where it is installed; `make lint` checks them everywhere."""
+    """[Y 3.3] The contracts of import-linter, if it is installed; `make lint` always checks them."""
     pytest.importorskip("importlinter", reason="import-linter is in the group `lint`")
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     run = subprocess.run([*command, "--no-cache"], cwd=ROOT, check=False, capture_output=True, text=True)
@@ -232,7 +233,8 @@ def test_imports_keep_the_layers_of_pyproject() -> None:
 
 
 def test_files_of_a_kind_of_lock_are_guessed_from_its_name() -> None:
-    """Each kind has primitives/<kind>.py, its scripts in lua/<kind>/ and its promises in tests/contract/test_<kind>.py."""
+    """Each kind has primitives/<kind>.py, scripts in lua/<kind>/ and contract tests in
+    tests/contract/test_<kind>.py."""
     kinds = {file.stem for file in FILES if file.parent.name == "primitives"} - {"__init__"}
     scripts = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
     assert kinds
@@ -241,7 +243,7 @@ def test_files_of_a_kind_of_lock_are_guessed_from_its_name() -> None:
 
 
 def test_every_backend_has_a_row_in_the_contract_matrix() -> None:
-    """[Y 17] A backend outside the matrix is not tested."""
+    """[Y 17] A backend without a row would not be tested."""
     matrix: Any = importlib.import_module("tests.contract.matrix")
     folder = ROOT / "django_redis_locks" / "backends"
     backends = {path.stem for path in folder.iterdir() if path.stem not in {"__init__", "base", "__pycache__"}}

@@ -1,4 +1,4 @@
-"""Every message is translated, and what is compiled is what is written."""
+"""Every message is translated, and the compiled translations equal the sources."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tools.messages import Message
 
 
 def test_messages_are_all_translated() -> None:
-    """A new one wants `make messages`, and its translation."""
+    """A new message needs `make messages` and a translation."""
     assert {language: list(messages.problems(language)) for language in messages.LANGUAGES} == {"en": [], "zh_Hans": []}
 
 
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose translations may be spoilt; the .po of Chinese."""
+    """A copy of the project that a test may change; returns the Chinese .po file."""
     shutil.copytree(messages.PACKAGE, tmp_path / "django_redis_locks", ignore=shutil.ignore_patterns("__pycache__"))
     for name, place in (("ROOT", ""), ("PACKAGE", "django_redis_locks"), ("LOCALE", "django_redis_locks/locale")):
         monkeypatch.setattr(messages, name, tmp_path / place)
@@ -37,7 +37,7 @@ def spoil(path: Path, old: str, new: str) -> None:
 
 
 def test_wrong_translation_is_a_problem(copy: Path) -> None:
-    """The test above can fail."""
+    """The check reports each kind of wrong translation."""
     right = copy.read_text(encoding="utf-8")
     for old, new, problem in (
         ('msgstr "返回"', 'msgstr ""', "'Back' isn't translated"),
@@ -52,7 +52,7 @@ def test_wrong_translation_is_a_problem(copy: Path) -> None:
 
 
 def test_new_message_is_a_problem(copy: Path) -> None:
-    """In Python and in templates."""
+    """A message that is missing in the .po file is reported, from Python and from templates."""
     for file, text in (
         ("apps.py", '_("Something new")\n'),
         ("templates/admin/django_redis_locks/heldlock/problem.html", '{% translate "Something new" %}'),
@@ -65,7 +65,7 @@ def test_new_message_is_a_problem(copy: Path) -> None:
 
 
 def test_removed_message_that_returns_keeps_its_translation(copy: Path) -> None:
-    """Two branches add and remove messages; nobody translates one twice."""
+    """Two branches may add and remove messages; a message isn't translated twice."""
     file = messages.PACKAGE / "apps.py"
     spoil(file, '_("Redis locks")', '"Redis locks"')
     for present in (False, True):
@@ -102,7 +102,7 @@ def test_only_literals_can_be_translated() -> None:
 
 
 def test_translated_messages_are_shown_in_the_active_language(settings: Any) -> None:
-    """Also where the site's own language is another one."""
+    """Also if the site's default language is another one."""
     settings.LANGUAGE_CODE = "de"
     for language, expected in (
         ("zh-hans", ["Redis 锁", "键", "空闲", "2 个进程"]),

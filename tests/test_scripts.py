@@ -1,4 +1,4 @@
-"""The Lua scripts: each documents its arguments, uses the functions that it names, and has a counterpart in memory."""
+"""The Lua scripts: each documents its arguments, lists the shared parts it uses, and has a counterpart in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def header_of(name: str) -> list[str]:
 
 
 def sections_of(header: list[str]) -> dict[str, str]:
-    """What a header says about KEYS, ARGV and the reply; a section may take several lines."""
+    """The sections of a header on KEYS, ARGV and the reply; a section may have several lines."""
     sections: dict[str, str] = {}
     current = ""
     for line in header:
@@ -48,7 +48,7 @@ def parts_named_by(command: str) -> set[str]:
 
 
 def test_script_header_documents_keys_arguments_and_reply() -> None:
-    """[Y 5] Prose, then KEYS, ARGV and what it returns, in comments before the first statement."""
+    """[Y 5] A description, then KEYS, ARGV and the reply, in comments before the first statement."""
     for command in COMMANDS:
         header = header_of(command)
         assert "." in header[0] + header[1], command
@@ -62,7 +62,7 @@ def test_script_header_documents_keys_arguments_and_reply() -> None:
 
 
 def test_shared_part_holds_documented_functions_only() -> None:
-    """[Y 5] Prose before each function. A part knows no KEYS and no ARGV: what a script touches stands in the script."""
+    """[Y 5] A comment precedes each function. A part uses neither KEYS nor ARGV: a script shows its own accesses."""
     for shared in SHARED:
         assert functions_of(shared), shared
         assert "." in " ".join(header_of(f"shared/{shared}")), shared
@@ -74,7 +74,7 @@ def test_shared_part_holds_documented_functions_only() -> None:
 
 
 def test_script_includes_exactly_the_shared_parts_that_it_calls() -> None:
-    """A missing part would fail the first call, and one too many is sent for nothing."""
+    """A missing part would fail the first call; a superfluous one would be sent in vain."""
     for command in COMMANDS:
         source = script(command).source
         calls = re.sub(r"local function \w+\(", "", source)
@@ -100,7 +100,8 @@ def commands_named() -> set[str]:
 
 
 def test_every_command_has_a_script_and_a_step_in_memory() -> None:
-    """[Y 17] What programs and the engine name, Redis has as a script and memory as a step, and neither has more."""
+    """[Y 17] The commands of the packages, the Redis scripts and the steps of the memory backend have the same
+    names."""
     named = commands_named()
     assert named - set(PLAIN) == set(COMMANDS)
     assert named == set(memory._steps)
@@ -113,5 +114,5 @@ def test_scripts_are_found_where_the_package_is_installed() -> None:
 
 
 def test_scripts_are_short() -> None:
-    """[Y 4] Above 350 lines a file wants to be two."""
+    """[Y 4] A file of more than 350 lines is to be split."""
     assert [name for name in LUA if lua(name).count("\n") > 350] == []

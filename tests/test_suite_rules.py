@@ -1,4 +1,4 @@
-"""Rules for the tests themselves: what they may touch, how long a file is, how a test is named."""
+"""Rules for the tests themselves: access to internals, length of files, names of tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.public_api import MODULES, PACKAGES, RETURNED, ROOT
 TESTS = ROOT / "tests"
 FILES = sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py"))
 INSIDE = ("probes/", "simulation/", "unit/", "test_architecture.py", "test_scripts.py")
-"""Where tests touch private attributes and internal modules; the two files are rules of the source itself."""
+"""Where tests may use private attributes and internal modules; the two files check the source itself."""
 
 
 @cache
@@ -40,7 +40,7 @@ def private_names() -> frozenset[str]:
 
 
 def is_internal(module: str, name: str = "") -> bool:
-    """Whether a module of the packages, or a name in it, isn't public. The type of a returned value is, for annotations."""
+    """Whether a module of the packages, or a name in it, isn't public. Types of returned values count as public."""
     if not module.startswith(PACKAGES) or (name, module) in RETURNED:
         return False
     if f"{module}.{name}" in MODULES or (module in MODULES and not name):
@@ -49,7 +49,7 @@ def is_internal(module: str, name: str = "") -> bool:
 
 
 def internals_in(tree: ast.Module) -> Iterator[str]:
-    """What a test file touches of the packages and isn't public; names that the file defines itself don't count."""
+    """The non-public names of the packages that a test file uses, except names that the file defines itself."""
     nodes = list(ast.walk(tree))
     own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
@@ -75,14 +75,14 @@ def called(node: ast.Call) -> str:
 
 
 def test_internals_are_touched_inside_unit_simulation_and_probes_only() -> None:
-    """What a test needs of the rest goes through a function of `tests/probes`, so that a renamed attribute costs one file."""
+    """Other tests use internals through functions of `tests/probes`, so a renamed attribute changes one file."""
     checked = [file for file in FILES if not file.startswith(INSIDE)]
     found = {file: sorted(set(internals_in(tree_of(TESTS / file)))) for file in checked}
     assert {file: internals for file, internals in found.items() if internals} == {}
 
 
 def test_internals_are_recognized_in_each_spelling() -> None:
-    """The rule above can fail."""
+    """The rule above reports each of these."""
     for text in (
         "import django_redis_locks.core.hold",
         "from django_redis_locks.core import hold",
@@ -118,10 +118,10 @@ def test_files_are_no_longer_than_500_lines() -> None:
 
 
 MOST_LINES = 1.8
-"""Lines of tests per line of the packages. Before a test is added, look for the one that it makes superfluous."""
+"""Lines of tests per line of the packages. Before adding a test, look for one that it makes superfluous."""
 
 
-def test_tests_have_at_most_so_many_lines_per_line_of_source() -> None:
+def test_tests_have_at_most_1_8_lines_per_line_of_source() -> None:
     sources = [path for package in PACKAGES for kind in ("py", "lua") for path in (ROOT / package).rglob(f"*.{kind}")]
     tests, source = (
         sum(path.read_text(encoding="utf-8").count("\n") for path in paths)

@@ -1,4 +1,4 @@
-"""Waiting for what another thread does, with a bound."""
+"""Waits, with a timeout, for what another thread does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from django_redis_locks import clock
 
 BUSY = 8.0
-"""Seconds that a busy machine may need on top of what is measured. What takes longer hangs."""
+"""Extra seconds that a busy machine may need. Whatever takes longer hangs."""
 
 
 def eventually(condition: Callable[[], object], seconds: float = 20.0) -> float:

@@ -9,7 +9,7 @@ from django_redis_locks import Grant, Lock, clock
 from tests.waiting import eventually
 
 LEASE = 9.0
-"""Seconds of the lease of a lock that is renewed `often`."""
+"""Seconds of the lease of a lock that is renewed with `frequent_renewal`."""
 
 
 def renewed(*grants: Grant) -> None:

@@ -33,9 +33,10 @@ def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
     return locks["default"]
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H17] [H2] After an inner entry with a longer lease the renewals request the outer lease, and the local deadline follows
+    """[H17] [H2] After an inner entry with a longer lease the renewals request the outer lease, and the local deadline
+    follows
     it: otherwise it would be later than the end of the lease in the store."""
     renewals, call_many = 0, memory.engine.backend.call_many
 
@@ -53,12 +54,12 @@ def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: 
     assert deadline < clock.now() + memory.lock("a").holder().lease_left
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_failing_code_of_a_user_leaves_renewal_running(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[E8] [L9] The maintenance thread survives an `on_lost` that raises SystemExit, a failing log filter and a failing job;
-    the other holds of the same write are renewed."""
+    """[E8] [L9] The maintenance thread survives an `on_lost` that raises SystemExit, a failing log filter and a failing
+    job; the other holds of the same write are renewed."""
 
     class Filter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
@@ -156,8 +157,8 @@ def test_release_that_succeeded_unheard_stays_one(
 
 
 def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Locks) -> None:
-    """[H13] The garbage collector closes an abandoned generator at any point of the code: its release needs the same mutexes
-    in the same thread. So does a job that a finalizer passes to the maintenance thread."""
+    """[H13] The garbage collector closes an abandoned generator at any point of the code: its release needs the same
+    mutexes in the same thread. So does a job that a finalizer passes to the maintenance thread."""
     done = threading.Event()
 
     class Cycle:
@@ -218,12 +219,12 @@ def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url
     assert probes.idle_connection_count(client) == 1
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_on_a_closed_connection_logs_no_warning(
     open_locks: Open, redis_url: str, direct: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[H24] If the server's timeout closes an idle connection between two renewals, the renewal is repeated at once, without
-    a warning."""
+    """[H24] If the server's timeout closes an idle connection between two renewals, the renewal is repeated at once,
+    without a warning."""
     with open_locks(redis_url).lock("a", expire=LEASE, renew=True) as grant:
         for _ in range(4):
             direct.client_kill_filter(_type="normal", skipme=True)

@@ -21,13 +21,13 @@ LEASE = 30.0
 """Seconds of a lease. Waiters try when it ends, so a waiter that acquires long before has noticed the fault."""
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 @pytest.mark.parametrize("fault", ["restart", "flush"])
 def test_lost_data_free_the_lock_and_report_the_loss(
     make_server: Make, open_lock: Open, tune: Tune, fault: str
 ) -> None:
-    """[H1] [L3] [L22] [L24] Waiters acquire when they reconnect, or, since FLUSHALL sends no message, at the next poll; the
-    holder is notified by its next renewal."""
+    """[H1] [L3] [L22] [L24] Waiters acquire when they reconnect, or, since FLUSHALL sends no message, at the next poll;
+    the holder is notified by its next renewal."""
     tune(max_poll_interval=60.0 if fault == "restart" else 0.5)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=LEASE, renew=True)
@@ -45,7 +45,7 @@ def test_lost_data_free_the_lock_and_report_the_loss(
         grant.release()
 
 
-@pytest.mark.usefixtures("often", "no_polling")
+@pytest.mark.usefixtures("frequent_renewal", "no_polling")
 def test_older_snapshot_keeps_fences_rising(make_server: Make, open_both: Open) -> None:
     """[H1] [L41] After a restart with old data fences still rise, a lock that was released since exists again until its
     lease ends, and the holder of a lock that was acquired since is notified of the loss."""

@@ -42,7 +42,7 @@ class Address:
             client.execute_command("WAIT", 1, 20_000)
         with redis.Redis(port=self.replica.port) as client:
             client.replicaof("NO", "ONE")
-        self.proxy.lead_to(self.replica.port)
+        self.proxy.redirect_to(self.replica.port)
         self._follow(self.master, self.replica)
 
 
@@ -95,7 +95,7 @@ def test_acquires_of_many_callers_after_a_failover_all_reach_the_new_master(
         assert all(pool.map(acquire, ["after"] * 8))
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_after_a_failover_goes_on_at_the_new_master(
     address: Address, open_locks: Callable[..., Locks], face: Sync | Async
 ) -> None:

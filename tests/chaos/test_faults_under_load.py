@@ -32,7 +32,7 @@ def server(make_server: Make) -> RedisServer:
 
 
 @pytest.fixture
-def crowd(often: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
+def crowd(frequent_renewal: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
     """A crowd at work. In the end all locks must be free."""
     with Crowd(open_both(server.url())).running() as crowd:
         yield crowd

@@ -33,7 +33,8 @@ Make = Callable[..., RedisServer]
 Open = Callable[..., Any]
 
 LONG = 30.0
-"""Seconds of the lease of a lock that is renewed `often` while servers restart, which may take seconds."""
+"""Seconds of the lease of a lock that is renewed with `frequent_renewal` while servers restart, which may take
+seconds."""
 
 CAP = 0.4
 
@@ -64,8 +65,8 @@ def test_unreachable_server_is_an_error_in_time(open_locks: Callable[..., Locks]
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
 def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open_lock: Open, silent: bool) -> None:
-    """[L22] [F15] The error is raised at the deadline, or one socket timeout later. Afterwards the process locks again, and
-    its subscriber receives messages."""
+    """[L22] [F15] The error is raised at the deadline, or one socket timeout later. Afterwards the process locks again,
+    and its subscriber receives messages."""
     server = make_server(appendonly="yes", appendfsync="always")
     theirs, ours = open_lock(server.url(), expire=60, BACKEND_WAIT=4, OPTIONS={"socket_timeout": 2 if silent else 5})
     grant = theirs.acquire()
@@ -88,10 +89,10 @@ def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open
     release_and_collect(grant, waiters)
 
 
-@pytest.mark.usefixtures("no_polling", "often")
+@pytest.mark.usefixtures("no_polling", "frequent_renewal")
 def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: Open) -> None:
-    """[E12] [L22] [H1] [H10] [L20] Holds, waiters, the subscriber and the scripts survive it. Lost messages do no harm, since
-    every waiter tries once when the subscriber is back."""
+    """[E12] [L22] [H1] [H10] [L20] Holds, waiters, the subscriber and the scripts survive it. Lost messages do no harm,
+    since every waiter tries once when the subscriber is back."""
     server = make_server(appendonly="yes", appendfsync="always")
     theirs, ours = open_lock(server.url(), expire=LONG, renew=True, BACKEND_WAIT=LONG)
     grant = theirs.acquire()
@@ -129,8 +130,8 @@ def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lo
 def test_waiter_behind_the_head_fails_with_the_outage(
     make_server: Make, open_locks: Callable[..., Locks], tune: Tune
 ) -> None:
-    """[H22] [F14] Only the head of a queue sends requests. A later waiter with a shorter wait doesn't report a busy lock, and
-    goes on without the lock if it is configured so."""
+    """[H22] [F14] Only the head of a queue sends requests. A later waiter with a shorter wait doesn't report a busy
+    lock, and goes on without the lock if it is configured so."""
     tune(max_poll_interval=0.2)
     server = make_server()
     client = open_locks(server.url(), BACKEND_WAIT=60)
@@ -158,10 +159,10 @@ def follow(server: RedisServer, master: RedisServer) -> None:
     eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
 
 
-@pytest.mark.usefixtures("often", "no_polling")
+@pytest.mark.usefixtures("frequent_renewal", "no_polling")
 def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """[L22] A server that was demoted to a replica returns errors; waiters and renewals retry until it is promoted again.
-    Locks that couldn't be released are released then."""
+    """[L22] A server that was demoted to a replica returns errors; waiters and renewals retry until it is promoted
+    again. Locks that couldn't be released are released then."""
     server, other = make_server(repl_diskless_sync_delay=0), make_server(repl_diskless_sync_delay=0)
     there, here = open_both(server.url())
     grant = there.lock("a", expire=LONG, renew=True).acquire()
@@ -187,7 +188,7 @@ def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, capl
     release_and_collect(grant, waiters)
 
 
-@pytest.mark.usefixtures("often", "no_polling")
+@pytest.mark.usefixtures("frequent_renewal", "no_polling")
 def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> None:
     """[L22] A server that loads its data returns LOADING: waiters and renewals retry."""
     server = make_server(rdbcompression="no")
@@ -216,11 +217,11 @@ def complaint(client: Locks) -> str:
     return ""
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[..., Locks], tune: Tune) -> None:
-    """[E14] [H11] [E5] [L24] [H3] [L43] A held lock is renewed, and handed over within its local queue, since a full server
-    allows the first write of both. A later waiter can't be registered and polls. A free lock can't be acquired until there
-    is memory; a wait that ends before raises, with the reason and a fix."""
+    """[E14] [H11] [E5] [L24] [H3] [L43] A held lock is renewed, and handed over within its local queue, since a full
+    server allows the first write of both. A later waiter can't be registered and polls. A free lock can't be acquired
+    until there is memory; a wait that ends before raises, with the reason and a fix."""
     tune(max_poll_interval=CAP)
     server = make_server(maxmemory_policy="noeviction")
     lock = open_locks(server.url()).lock("a", expire=LEASE, renew=True)
@@ -247,8 +248,8 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
 
 
 def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, open_lock: Open, tune: Tune) -> None:
-    """[H10] [L24] Messages are sent to a dead connection: the waiters poll. While there is a waiter the silence is noticed
-    within two poll intervals, and the next message arrives."""
+    """[H10] [L24] Messages are sent to a dead connection: the waiters poll. While there is a waiter the silence is
+    noticed within two poll intervals, and the next message arrives."""
     tune(max_poll_interval=CAP)
     server = make_server()
 

@@ -27,13 +27,13 @@ SOCKET_TIMEOUT = SILENCE
 KEY = "lock:{0}:k:a"
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_fork_in_the_middle_leaves_parent_and_child_independent(
     open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
 ) -> None:
-    """[H18] [L47] [E16] The process forks while a lock is renewed, a thread and a loop have connections, and mutexes are held.
-    The child has no waiters, waits under its own name, and locks in threads and tasks; the parent's lock is still renewed,
-    and its waiter is still woken."""
+    """[H18] [L47] [E16] The process forks while a lock is renewed, a thread and a loop have connections, and mutexes
+    are held. The child has no waiters, waits under its own name, and locks in threads and tasks; the parent's lock is
+    still renewed, and its waiter is still woken."""
     client = open_locks(redis_url)
     lock = client.lock("a", expire=LEASE, renew=True)
     grant = lock.acquire()

@@ -29,7 +29,7 @@ KEY = "lock:{0}:k:a"
 
 
 @pytest.mark.chaos
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_with_lost_replies_keeps_the_lease(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, tune: Tune
 ) -> None:
@@ -45,7 +45,7 @@ def test_renewal_with_lost_replies_keeps_the_lease(
     grant.release()
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_many_holds_are_renewed_in_few_requests_by_one_thread(
     open_locks: Open, make_server: Callable[..., RedisServer]
 ) -> None:
@@ -71,7 +71,7 @@ def test_many_holds_are_renewed_in_few_requests_by_one_thread(
     direct.close()
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_that_crosses_a_release_reports_no_loss(
     open_locks: Open, redis_url: str, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,8 +157,8 @@ def _bare() -> dict[str, str]:
 def test_lasting_outage_ends_the_hold_by_its_deadline(
     make_server: Callable[..., RedisServer], open_locks: Open, silent: bool
 ) -> None:
-    """[L2] [L3] [L10] `lost` is set at the local deadline, never later than the lease ends on the server. A stopped server
-    still accepts connections: neither a missing reply nor a handshake delays the notice."""
+    """[L2] [L3] [L10] `lost` is set at the local deadline, never later than the lease ends on the server. A stopped
+    server still accepts connections: neither a missing reply nor a handshake delays the notice."""
     server = make_server()
     told: list[float] = []
     client = open_locks(server.url(), OPTIONS={"socket_timeout": 30, "socket_connect_timeout": 30})
@@ -177,8 +177,8 @@ def test_lasting_outage_ends_the_hold_by_its_deadline(
 
 
 def test_hold_of_a_dead_owner_ends_without_the_collector(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
-    """[H6] [X5] A thread ends after its lock was granted at the second attempt, or after NOSCRIPT: no frame of a traceback may
-    keep the grant, and its renewal, alive until the garbage collector runs."""
+    """[H6] [X5] A thread ends after its lock was granted at the second attempt, or after NOSCRIPT: no frame of a
+    traceback may keep the grant, and its renewal, alive until the garbage collector runs."""
     lock = proxied.lock("a", expire=0.4, renew=True)
     gc.collect()
     gc.disable()

@@ -1,5 +1,6 @@
-"""A server that replies with something else than RESP, with the reply to another command, or stops in the middle. No lock is
-granted, extended or released by that, no call hangs, and the next one works. The parser has tests in tests/unit."""
+"""A server that replies with something else than RESP, with the reply to another command, or stops in the middle. No
+lock is granted, extended or released by that, no call hangs, and the next one works. The parser has tests in
+tests/unit."""
 
 from __future__ import annotations
 
@@ -220,7 +221,7 @@ def test_step_on_connections_that_are_never_served_fails(make_caller: Callable[.
 
 
 @pytest.mark.chaos
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_with_unexpected_replies_goes_on(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
     """[L9] The maintenance thread tries again, and takes none of them for "renewed" or "lost"."""
     grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
@@ -258,7 +259,7 @@ def test_surplus_reply_closes_the_connection(caller: Caller, proxy: Proxy, direc
 
 def test_unrequested_reply_on_an_idle_connection_is_dropped(caller: Caller, proxy: Proxy, direct: redis.Redis) -> None:
     """[H21] [H24] It comes some time after the last reply, before the next command."""
-    proxy.say(GRANTED)
+    proxy.push(GRANTED)
     caller.face.sleep(0.06)  # a connection that was busy a moment ago isn't looked at
     check_taken(caller, direct)
 
@@ -292,8 +293,8 @@ def test_push_between_replies_is_no_reply(make_caller: Callable[..., Caller], pr
 def test_reconnect_to_a_server_of_another_protocol_negotiates_again(
     make_caller: Callable[..., Caller], proxy: Proxy, asked: int | None
 ) -> None:
-    """HELLO accepts 3 or 2, or is unknown (0), as after a failover to an older server. A client that requires RESP3 raises
-    where there is none."""
+    """HELLO accepts 3 or 2, or is unknown (0), as after a failover to an older server. A client that requires RESP3
+    raises where there is none."""
     caller = make_caller(**({} if asked is None else {"protocol": asked}))
     able = 3
     unknown, unsupported = (

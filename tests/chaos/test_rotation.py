@@ -1,5 +1,5 @@
-"""Passwords that change while locks are held: open connections stay usable, new ones use the new password, and no message
-shows either."""
+"""Passwords that change while locks are held: open connections stay usable, new ones use the new password, and no
+message shows either."""
 
 from __future__ import annotations
 
@@ -124,8 +124,9 @@ def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any) 
 
 
 def test_changed_password_is_named_without_being_shown(server: RedisServer, open_locks: Open, face: Face) -> None:
-    """Open connections stay usable. New ones are refused at once; the message suggests a fix and shows neither password. A
-    held lock isn't lost, and a lock that couldn't be released is released when the login is correct again."""
+    """Open connections stay usable. New ones are refused at once; the message suggests a fix and shows neither
+    password. A held lock isn't lost, and a lock that couldn't be released is released when the login is correct
+    again."""
     lock = open_locks(login(server), OPTIONS={"socket_timeout": 2}).lock("a", expire=30)
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
@@ -151,7 +152,7 @@ def test_changed_password_is_named_without_being_shown(server: RedisServer, open
     eventually(lambda: not server.command("EXISTS", KEY))
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_outlives_the_absence_of_a_user(
     server: RedisServer, open_locks: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,10 +167,10 @@ def test_renewal_outlives_the_absence_of_a_user(
     grant.release()
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer, open_locks: Open, face: Face) -> None:
-    """[L9] Waiters and renewals retry whatever it raises, and the message contains its error. A wrong password from it is an
-    error of the login."""
+    """[L9] Waiters and renewals retry whatever it raises, and the message contains its error. A wrong password from it
+    is an error of the login."""
     vault = Vault()
     client = provided(server, open_locks, vault)
     kept = face.acquire(client.lock("kept", expire=LEASE, renew=True), timeout=0)

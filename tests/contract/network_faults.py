@@ -1,8 +1,8 @@
 """A bad network before Redis: a stream of faults, the same for each run of a test, such as the contract promises to
 survive. Behind it a test must get the answers that it gets on a good network.
 
-The promises differ. A waiter asks until it gets an answer, so anything may happen to its requests. Every other request is
-tried once, because its caller waits for no more than one answer [F15]: if it or its reply is lost the caller gets an
+The promises differ. A waiter asks until it gets an answer, so anything may happen to its requests. Every other request
+is tried once, because its caller waits for no more than one answer [F15]: if it or its reply is lost the caller gets an
 error, which these tests don't expect. But every call survives requests that arrive twice, late copies, and an idle
 connection that turns out to be closed [H24]. The wire doesn't show which caller sent a request, so calls are watched.
 """
@@ -23,7 +23,7 @@ import pytest
 
 from django_redis_locks import Grant, Lock
 from tests.probes.engine import set_reply_timeout
-from tests.proxy import Fault, Link
+from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
 
 SILENCE = 1.0
@@ -45,17 +45,18 @@ ANYTHING = [
     Fault("cut", "reply"),
     Fault("delay", "request", behind="lock/acquire"),
 ]
-"""For waiters. A delayed request arrives when its caller has given up that try: right behind some acquire, when the key is
-held in any case. If the key were free by then the late copy would take it, with no holder; the maintenance thread cleans
-that up, but not at once [H2a]."""
+"""For waiters. A delayed request arrives when its caller has given up that try: right behind some acquire, when the key
+is held in any case. If the key were free by then the late copy would take it, with no holder; the maintenance thread
+cleans that up, but not at once [H2a]."""
 
 AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
-"""For a waiter on a connection that tasks share: its silence would hit the others too, which wait for one answer only."""
+"""For a waiter on a connection that tasks share: its silence would hit the others too, which wait for one answer
+only."""
 
 READS = {"lock/inspect", "index/page", "index/inspect"}
 LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", *READS}
-"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which frees the lock of whichever
-holder there is by then."""
+"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which frees the lock of
+whichever holder there is by then."""
 
 ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/release", "lock/renew", "lock/adopt", *READS}
 """The second request gets the same answer. Not that of a force: there is nothing left to free."""
@@ -82,7 +83,7 @@ class FaultSchedule:
         self._once_only: list[str] = []
         """Calls under way whose requests are tried once."""
 
-    def __call__(self, name: str, value: list[Any], link: Link) -> Fault | None:
+    def __call__(self, name: str, value: list[Any], connection: ProxyConnection) -> Fault | None:
         if "/" not in name:
             return None
         key = value[3]
@@ -99,13 +100,13 @@ class FaultSchedule:
             self._suffered.discard(key)
         elif name == "lock/force_release":
             self._forced.add(key)
-        return chance.choice(self._harmless(name, key, link)) if mild else None
+        return chance.choice(self._harmless(name, key, connection)) if mild else None
 
-    def _harmless(self, name: str, key: bytes, link: Link) -> list[Fault]:
+    def _harmless(self, name: str, key: bytes, connection: ProxyConnection) -> list[Fault]:
         faults = [Fault("duplicate", "request")]
         if name in LATE_COPIES:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
-        idle = link.answered and not link.slots
+        idle = connection.answered_scripts and not connection.pending_requests
         hurry = name in {"lock/release", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
         # A second try can't distinguish the effect of the first from what had been done before [H15].
         doubt = name == "lock/force_release" or (name == "lock/release" and key in self._forced)
@@ -116,7 +117,8 @@ class FaultSchedule:
         return faults
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Follow the calls: whatever may ask the store has a twin. Only callers that ask again notice a silence soon."""
+        """Follow the calls: whatever may ask the store has a twin. Only callers that ask again notice a silence
+        soon."""
         for owner in (Lock, Grant):
             for name in dir(owner):
                 other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"

@@ -46,11 +46,12 @@ def cancel(task: asyncio.Task[Any], future: Future[Any]) -> None:
         future.result(PATIENCE)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_it_is_allowed(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[F17] At once, before anything is sent or waited for; it names the a-twin. [L3] What is refused changes nothing."""
+    """[F17] At once, before anything is sent or waited for; it names the a-twin. [L3] What is refused changes
+    nothing."""
     record = locks.record(f"{face.key}/record")
     kept = alice(record.put, None, {}, expire=30, renew=True).record
     lock = face.lock(expire=30)
@@ -103,9 +104,10 @@ def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Call
     eventually(lambda: not bob(lock.locked))
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5c] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to keep."""
+    """[H5c] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to
+    keep."""
     face.configure(EXPIRE=9)
     lock = face.lock()
 

@@ -31,7 +31,7 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.usefixtures("often", "uncollected")
+@pytest.mark.usefixtures("frequent_renewal", "uncollected")
 @pytest.mark.exact("measures time")
 def test_locks_are_waited_for_and_renewed_while_time_is_frozen(face: Face, alice: Caller, bob: Caller) -> None:
     """[H14] A wait costs no CPU."""
@@ -53,8 +53,8 @@ def test_locks_are_waited_for_and_renewed_while_time_is_frozen(face: Face, alice
 
 @on_memory
 def test_a_tick_ends_a_lease_in_memory(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H14] For users' tests that want a lease to end without waiting for it. [H1] [L41] Two holds in one instant of the
-    clock have two fences."""
+    """[H14] For users' tests that want a lease to end without waiting for it. [H1] [L41] Two holds in one instant of
+    the clock have two fences."""
     lock = face.lock(expire=30)
     with freeze_time("2012-01-14") as freezer:
         first = alice(lock.acquire)

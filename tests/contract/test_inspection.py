@@ -312,7 +312,7 @@ def test_force_release_frees_only_the_hold_that_was_shown(face: Face, alice: Cal
     bob(second.release)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Caller) -> None:
     """[D58] [F11] The renewal finds out, as for a lock, and the next run may begin."""
     lost: SimpleQueue[Any] = SimpleQueue()

@@ -85,7 +85,7 @@ def test_extend_of_a_released_or_lost_grant_raises_LockLost(face: Face, alice: C
 # Renewal
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[F8] Renewed with renew=True, or if the lease is the alias's own, again and again."""
     face.configure(EXPIRE=9)
@@ -126,7 +126,7 @@ def test_renewal_ends_after_MAX_HOLD(
     assert bob(lock.acquire, timeout=0)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_goes_on_while_the_grant_of_a_dead_owner_is_reachable(face: Face, bob: Caller) -> None:
     """[H6] [L7] It follows the grant, not the thread or task that acquired it. Later nothing can release the lock."""
     face.configure(EXPIRE=9)
@@ -192,7 +192,8 @@ def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, ali
 def test_on_lost_is_called_at_the_end_of_a_fixed_lease_and_not_after_a_release(
     face: Face, alice: Caller, happened: list[Event], manual_clock: ManualClock
 ) -> None:
-    """[F11] [H23] Once, at the end of the lease after its extension. [L8] A lease that ends after the release is no loss."""
+    """[F11] [H23] Once, at the end of the lease after its extension. [L8] A lease that ends after the release is no
+    loss."""
     lost: list[Grant] = []
     for options in ({"renew": True}, {}):
         alice(alice(face.lock(expire=10, on_lost=lost.append, **options).acquire).release)

@@ -23,7 +23,8 @@ class Killed(BaseException):
 
 
 def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 * PATIENCE) -> Future[Any]:
-    """Let a caller wait for the load for longer than the test does, since its last try would find what no wake-up said."""
+    """Let a caller wait for the load for longer than the test does, since its last try would find what no wake-up
+    said."""
     waiting = start_queueing(load, caller, load.claim, token, wait=wait)
     eventually(lambda: waiting.done() or all_registered(load))
     return waiting
@@ -115,7 +116,7 @@ def test_a_waiter_that_is_killed_leaves_no_claim(face: Face, load: LoadCalls, al
 # Renewal
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S9] A load may take longer."""
     claim = alice(any_load.claim, MINE, lease=9, renew_for=60.0)

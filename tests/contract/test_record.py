@@ -231,10 +231,10 @@ def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch
 # Renewal
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_renewal_goes_on_while_the_record_is_reachable(listed: RecordRef, alice: Caller, bob: Caller) -> None:
-    """As that of a lock: while its writer lives, too. Its entry moves, or an operator would see the lease of a living job
-    end."""
+    """As that of a lock: while its writer lives, too. Its entry moves, or an operator would see the lease of a living
+    job end."""
     kept = [alice(listed.put, None, {}, expire=9, renew=True, show_in_admin=True).record]
     wait_until_prolonged(lambda: bob(listed.get).lease_left, lambda: index_entries(listed)["held"])
     assert not kept[0].lost
@@ -263,12 +263,12 @@ def test_renewal_ends_after_the_records_own_max_hold(
     assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"] * 2
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_record_that_is_overwritten_is_lost(
     face: Face, record: RecordRef, alice: Caller, bob: Caller
 ) -> None:
-    """[F11] on_lost is called once, with what was written, also if a touch returned another value since: in the maintenance
-    thread, or in the loop of the task that wrote."""
+    """[F11] on_lost is called once, with what was written, also if a touch returned another value since: in the
+    maintenance thread, or in the loop of the task that wrote."""
     lost: SimpleQueue[Any] = SimpleQueue()
 
     def on_lost(seen: Any) -> None:

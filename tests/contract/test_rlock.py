@@ -104,7 +104,7 @@ def test_re_entry_with_a_longer_lease_extends_and_a_shorter_one_changes_nothing(
     assert bob(face.lock().holder).lease_left > 40
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] Although the section around it wouldn't be."""
     face.configure(EXPIRE=9)
@@ -117,7 +117,7 @@ def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Cal
     assert bob(face.lock().acquire, timeout=0)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 @pytest.mark.exact("counts commands")
 def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] One round trip, and the renewal goes on without shortening it."""

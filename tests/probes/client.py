@@ -1,4 +1,4 @@
-"""What a client of one alias keeps in this process: queues of waiters, holds, mutexes, idle connections, maintenance."""
+"""Internals of the client of one alias: wait queues, holds, mutexes, idle connections, maintenance thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def queue_count(client: Locks) -> int:
-    """How many queues have callers that wait."""
+    """How many local wait queues exist."""
     return len(client.engine._queues)
 
 
@@ -36,7 +36,7 @@ def waiting_callers(client: Locks, lock: Lock) -> int:
 
 
 def registered_queues(client: Locks, lock: Lock) -> int:
-    """How many local queues of a lock the store knows of, with no wake-up that is still to be answered."""
+    """How many local queues of a lock are registered in the store and have answered all wake-ups."""
     queues = client.engine._queues._queues.get(lock.lock_id, {})
     return sum(bool(queue.enqueued_at) and queue.wakeups_answered == queue.wakeups for queue in list(queues.values()))
 
@@ -47,7 +47,7 @@ def is_registered(lock: Lock) -> bool:
 
 
 def token_prefix() -> str:
-    """What all tokens of this process begin with."""
+    """The common prefix of all tokens of this process."""
     return tokens.mint_token()[:16]
 
 
@@ -62,13 +62,13 @@ def connections_of_this_loop(client: Locks) -> int:
 
 
 def rights_named_when_refused() -> list[str]:
-    """The rights that the message to a user without them lists."""
+    """The Redis permissions that the error message for a missing permission lists."""
     return [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
 
 
 @contextmanager
 def mutexes_held(client: Locks) -> Iterator[None]:
-    """Meanwhile this thread is inside each table of the engine and of a memory store."""
+    """Hold every mutex of the engine, and of a memory store, inside the block."""
     engine = client.engine
     with ExitStack() as stack:
         for table in (registry, engine._queues, engine._maintenance):
@@ -119,15 +119,15 @@ def idle_connection_count(client: Locks) -> int:
 
 
 def forget_locks() -> None:
-    """Nothing is held any more: no grant is released, renewed or reported as lost later, and memory stores are empty."""
+    """Forget all holds, so that none is released, renewed or reported as lost later, and empty the memory stores."""
     for grant in list(registry._grants.values()):
         registry.forget(grant)
         grant.hold.state = State.GONE
     for maintenance in renewal.maintenance_threads():
-        for hold in maintenance.renewed():  # a record's, too, which has no grant
+        for hold in maintenance.renewed():  # also of records, which have no grant
             hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
         store.indexes.clear()
     for maintenance in renewal.maintenance_threads():
-        maintenance.wake()  # it may have looked at a clock that was the test's, and sleep accordingly
+        maintenance.wake()  # it may sleep until a time of the test's manual clock

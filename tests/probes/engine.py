@@ -1,4 +1,4 @@
-"""The engine's insides as tests may see them: local waiters, commands sent, replies lost, events, renewals."""
+"""Internals of the engine: local waiters, sent commands, lost replies, events, renewals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost",
 
 
 class Waitable(Protocol):
-    """A lock, a record or a load: what callers wait for."""
+    """A lock, a record or a load."""
 
     @property
     def lock_id(self) -> LockId: ...
@@ -47,7 +47,7 @@ def waiters(lock: Waitable) -> set[Waiter]:
 
 
 def all_registered(lock: Waitable) -> bool:
-    """Whether the store knows of every local queue of a lock, and no wake-up is still to be answered."""
+    """Whether every local queue of a lock is registered in the store and has answered all wake-ups."""
     by_loop = engine()._queues._queues.get(lock.lock_id, {})
     return all(queue.wakeups_answered == queue.wakeups and queue.enqueued_at for queue in list(by_loop.values()))
 
@@ -101,13 +101,13 @@ def forget_ended_entries(patch: pytest.MonkeyPatch) -> None:
 
 
 def hold_of(record: Record) -> object:
-    """What the renewal of a record follows."""
+    """The hold that is renewed for a record."""
     return record._hold
 
 
 @contextmanager
 def sent_commands() -> Iterator[list[str]]:
-    """The names of the commands that callers send meanwhile, without those of the maintenance thread."""
+    """The names of the commands that callers send inside the block, without those of the maintenance thread."""
     handlers, ahandlers = engine().handlers, engine().ahandlers
     names: list[str] = []
     call, acall = handlers[Command], ahandlers[Command]
@@ -128,7 +128,7 @@ def sent_commands() -> Iterator[list[str]]:
 
 @contextmanager
 def lost_replies() -> Iterator[None]:
-    """Meanwhile each command of a caller is carried out, and its reply is lost. The maintenance thread gets its own."""
+    """Lose the reply to each command of a caller inside the block. The maintenance thread gets its replies."""
     handlers, ahandlers = engine().handlers, engine().ahandlers
     call, acall = handlers[Command], ahandlers[Command]
 
@@ -148,17 +148,17 @@ def lost_replies() -> Iterator[None]:
 
 @contextmanager
 def hold_back_replies(carried_out: Callable[[], object]) -> Iterator[None]:
-    """Call ``carried_out`` when a task's command has been; its reply never comes."""
+    """Call ``carried_out`` after the execution of a task's command, whose reply never arrives."""
     backend = engine().backend
     acall = backend.acall
 
-    async def unheard(command: Command[Any]) -> Any:
+    async def lose_reply(command: Command[Any]) -> Any:
         await acall(command)
         carried_out()
         await asyncio.Event().wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "acall", unheard)
+        patch.setattr(backend, "acall", lose_reply)
         yield
 
 
@@ -186,7 +186,7 @@ def _no_answer() -> LockBackendError:
 
 
 def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
-    """Send a renewal that names the holder, as a late copy does; whether the lock is the token's."""
+    """Send a renewal that stores the holder, as a late copy does. Returns whether the token holds the lock."""
     command = lock._adopt_command(token, 1, fence=fence, since=0.0, holder_text='["elsewhere"]')
     ours: bool = command.read(engine().backend.call(command))
     return ours
@@ -218,7 +218,7 @@ def run_between_index_reads(patch: pytest.MonkeyPatch, count: int, action: Calla
 
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
-    """Let a blocking connection wait so long for each reply."""
+    """Set the timeout of blocking connections for each reply."""
     wait = sync_connections.keep_receiving
 
     def patient(connection: sync_connections.PooledConnection, since: float) -> bytes:
@@ -229,7 +229,7 @@ def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -
 
 
 def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) -> list[Event]:
-    """The wanted events from now on, in their order."""
+    """Record the wanted events from now on, in order."""
     log: list[Event] = []
 
     def note(event: Event) -> None:
@@ -250,6 +250,6 @@ def event_listener(listener: Callable[[Event], object]) -> Iterator[None]:
 
 
 def report_losses() -> None:
-    """Wait until receivers and log handlers know of each loss that was found."""
+    """Wait until each detected loss was reported to receivers and log handlers."""
     for alias in locks:
         locks[alias].engine.wait_until_idle(10)

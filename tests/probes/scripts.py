@@ -24,5 +24,5 @@ def sha_of(name: str) -> str:
 
 
 def commands_of(name: str) -> set[str]:
-    """The commands of the server that a script calls."""
+    """The Redis commands that a script calls."""
     return set(re.findall(r"redis\.p?call\('(\w+)'", source_of(name)))

@@ -1,4 +1,4 @@
-"""The delays and time-outs of this process's engines, as a test wants them."""
+"""Changes the delays and timeouts of this process's engines for a test."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from tests.servers import UNHURRIED
 
 
 class Tune:
-    """``tune(max_poll_interval=60.0)`` changes those of all engines, present and future."""
+    """``tune(max_poll_interval=60.0)`` changes all engines, present and future."""
 
     def __call__(self, **changes: Any) -> None:
         for owner in self._owners():
             owner.tuning = replace(owner.tuning, **changes)
 
     def reset(self) -> None:
-        """No server is given up because the machine stood still: tests in which one falls silent say for how long. None is
-        known to be down."""
+        """Restore the defaults, except a long socket timeout for machines that pause, and forget known outages."""
         base = replace(type(locks.tuning)(), socket_timeout=UNHURRIED)
         for owner in self._owners():
             owner.tuning = base

@@ -1,4 +1,4 @@
-"""What the simulations of a run were like, in the summary of pytest."""
+"""Adds the sizes of the simulations to pytest's summary."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for world, chunks in sorted(found.items()):
         seeds = sum(chunk[0] for chunk in chunks)
         medians = [median(chunk[number] for chunk in chunks) for number in (1, 2, 3)]
-        told = ", ".join(f"{value:g} {name}" for value, name in zip(medians, NAMES, strict=True))
-        terminalreporter.write_line(f"{seeds} simulations of the {world} world; in the median: {told}")
+        sizes = ", ".join(f"{value:g} {name}" for value, name in zip(medians, NAMES, strict=True))
+        terminalreporter.write_line(f"{seeds} simulations of the {world} world; in the median: {sizes}")

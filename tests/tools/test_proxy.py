@@ -12,7 +12,7 @@ import redis
 
 from tests.probes.scripts import sha_of, source_of
 from tests.proxy import Fault, Proxy
-from tests.resp import Refusal
+from tests.resp import ErrorReply
 from tests.tools.raw import Client
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
@@ -269,7 +269,7 @@ def test_message_may_be_missing_or_come_twice_or_late_or_never(
 ) -> None:
     """One that is missing holds back none behind it."""
     client.ask(f"HELLO {protocol}")
-    assert isinstance(client.ask("SUBSCRIBE"), Refusal)
+    assert isinstance(client.ask("SUBSCRIBE"), ErrorReply)
     subscribe(client, protocol, "a", "b")
     proxy.plan("drop", "reply", of="message", times=2)
     for number in range(3):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.resp import Frames, Push, Refusal
+from tests.resp import ErrorReply, Frames, Push
 
 VALUES: list[tuple[bytes, Any]] = [
     (b"*2\r\n$4\r\nECHO\r\n$4\r\n\r\n\xff\r\r\n", [b"ECHO", b"\r\n\xff\r"]),
     (b"+OK\r\n", b"OK"),
-    (b"-ERR no\r\n", Refusal(b"ERR no")),
+    (b"-ERR no\r\n", ErrorReply(b"ERR no")),
     (b":-12\r\n", -12),
     (b"$0\r\n\r\n", b""),
     (b"$-1\r\n", None),
@@ -22,7 +22,7 @@ VALUES: list[tuple[bytes, Any]] = [
     (b",1.5\r\n", b"1.5"),
     (b"(123456789012345678901\r\n", b"123456789012345678901"),
     (b"=7\r\ntxt:abc\r\n", b"txt:abc"),
-    (b"!6\r\nERR no\r\n", Refusal(b"ERR no")),
+    (b"!6\r\nERR no\r\n", ErrorReply(b"ERR no")),
     (b"%1\r\n+a\r\n*1\r\n:1\r\n", [b"a", [1]]),
     (b"~2\r\n:1\r\n:2\r\n", [1, 2]),
     (b">2\r\n+message\r\n$1\r\na\r\n", Push([b"message", b"a"])),

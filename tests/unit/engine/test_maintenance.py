@@ -79,7 +79,7 @@ def test_acquire_from_a_failing_store_without_threads_raises_the_error_of_the_st
         memory.lock("a", wait=0).acquire()
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_renewal")
 @pytest.mark.parametrize("parents", [False, True], ids=["quiet parent", "parent with a maintenance thread"])
 def test_first_hold_after_a_fork_without_hooks_is_renewed(memory: Locks, parents: bool) -> None:
     """[H18] A C extension forks without Python's hooks: the fork is detected before the hold is scheduled."""

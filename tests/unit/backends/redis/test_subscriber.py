@@ -34,8 +34,8 @@ Make = Callable[..., RedisSubscriber]
 
 
 def test_each_subscriber_has_a_random_name(subscriber: RedisSubscriber, make_subscriber: Make, proxy: Proxy) -> None:
-    """[H10] The name is random for each process and store, after the prefix that rights are granted for. Before `open` there
-    is none."""
+    """[H10] The name is random for each process and store, after the prefix that rights are granted for. Before `open`
+    there is none."""
     assert subscriber.channel_name(LOCKS) == ""
     name = opened(subscriber)
     assert re.fullmatch(r"lock:\{0\}:inbox:[\w-]{12}", name)
@@ -59,8 +59,8 @@ def test_subscriber_passes_on_queue_number_and_lock_key(
 def test_subscriber_opened_many_times_subscribes_once(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy
 ) -> None:
-    """[L25] Any number of waiters share one thread, one connection and one subscription. [H7] Before the confirmation there is
-    no channel name and no callback: a registered name would be skipped as dead."""
+    """[L25] Any number of waiters share one thread, one connection and one subscription. [H7] Before the confirmation
+    there is no channel name and no callback: a registered name would be skipped as dead."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(subscriber)
     thread = thread_of(subscriber)
@@ -153,8 +153,8 @@ def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
 def test_second_prefix_shares_the_connection(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
-    """[H7] [L25] Two aliases of one server use one connection. The reading thread is interrupted, and the second callback is
-    called when its channel is confirmed."""
+    """[H7] [L25] Two aliases of one server use one connection. The reading thread is interrupted, and the second
+    callback is called when its channel is confirmed."""
     tune(max_poll_interval=30.0)
     name = opened(subscriber)
     other = opened(subscriber, SHOP)
@@ -163,7 +163,7 @@ def test_second_prefix_shares_the_connection(
     for channel in (name, other):
         assert direct.publish(channel, f"1 {channel}") == 1
     eventually(lambda: handler.messages == [("1", name), ("1", other)])
-    assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
+    assert len({call.connection for call in proxy.calls if call.name == "message"}) == 1
     assert handler.gaps == 2, "messages published in between are lost"
 
 
