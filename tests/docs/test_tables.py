@@ -186,7 +186,7 @@ def test_answers_page_shows_the_json_of_a_refused_request(memory: None) -> None:
 
 
 def test_links_between_pages_lead_to_a_file_and_heading() -> None:
-    for page in PAGES:
+    for page in {*PAGES, *ROOT.glob("*.md"), *ROOT.glob("changelog.d/*.md")}:
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
             path, _, anchor = link.partition("#")
             target = (page.parent / path).resolve() if path else page
