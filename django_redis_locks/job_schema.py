@@ -1,4 +1,4 @@
-"""What both packages know of a job's record: ``celery_locks`` writes it, ``inspection`` shows it.
+"""The format of a job's record, shared by both packages: ``celery_locks`` writes it, ``inspection`` reads it.
 
 The key is ``job:<name of the task>:<digest of the arguments, or the user's key>``. The fields that are shown are
 ``id``, the id of the task; ``state``; and ``holder``, an array in the order of ``HOLDER_FIELDS``.
@@ -16,7 +16,7 @@ KIND: Final = "job"
 """The first part of the key."""
 
 JobState: TypeAlias = Literal["reserved", "unsure", "queued", "running", "done"]
-"""``reserved``: the message is being sent; ``unsure``: the broker didn't confirm that it took the message."""
+"""``reserved``: the message is being sent; ``unsure``: the broker didn't confirm that it accepted the message."""
 
 SHOWN_AS: Final[dict[str, Literal["queued", "held", "done"]]] = {
     "reserved": "queued",
@@ -25,4 +25,4 @@ SHOWN_AS: Final[dict[str, Literal["queued", "held", "done"]]] = {
     "running": "held",
     "done": "done",
 }
-"""The state that operators see."""
+"""The state of a job in lists, for each state in its record."""

@@ -1,1 +1,1 @@
-"""One store per file or folder. A backend carries commands out and knows nothing of locks."""
+"""The backends, one per folder. A backend executes commands on a store, and doesn't depend on the primitives."""

@@ -1,6 +1,6 @@
-"""The interface of a store: it executes one command atomically, and sends it once.
+"""The interface of a backend, which executes commands on a store. Each command is atomic, and is sent once.
 
-A backend and the primitives share only ``Command.name`` and the shape of the reply. Every failure is raised as a
+A backend and the primitives share only ``Command.name`` and the format of the reply. Every failure is raised as a
 ``LockBackendError`` that says whether the command may have been executed.
 """
 
@@ -28,13 +28,13 @@ class MessageHandler(Protocol):
         """Handle a message about a lock.
 
         Args:
-            number: names the local queue. The store has removed its entry because the lock may be free. ``LOOK``
-                instead asks every process to check its holds of this lock.
+            number: the number of the local queue to wake. The store has removed its entry, because the lock may be
+                free. Or ``LOOK``, which requests that every process confirms its holds of this lock.
             lock: the key of the lock.
         """
 
     def on_reconnect(self) -> None:
-        """The subscription was established. Messages published before may have been lost."""
+        """Handle a new subscription. Messages published before may have been lost."""
 
     def expects_messages(self) -> bool:
         """Return whether this process waits for a lock or holds one. If not, an idle subscriber may disconnect."""
@@ -67,13 +67,13 @@ class Subscriber:
 
 
 class Backend:
-    """One store. Backends with equal ``identity`` use the same store: their locks exclude each other."""
+    """One store. Backends with equal ``identity`` use the same store, so their locks exclude each other."""
 
     identity: str
 
     @property
     def node(self) -> str:
-        """Names the server. Backends with equal ``node`` share its outages."""
+        """The name of the server. Backends with equal ``node`` share their knowledge of its outages."""
         return self.identity
 
     buckets: ClassVar[int] = 1
@@ -145,7 +145,7 @@ class Backend:
         """Read the version, configuration and state of the server, and the rights of the user. Changes no data.
 
         Args:
-            prefix: the rights on keys and channels that begin with it are checked.
+            prefix: the prefix of the keys and channels for which rights are checked.
             timeout: seconds for all requests together.
 
         Raises:

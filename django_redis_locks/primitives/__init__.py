@@ -1,1 +1,1 @@
-"""One kind of lock per file. Programs only: no store, no clock, no threads, no event loop."""
+"""The primitives: lock, record and load, one per file, written as programs without I/O, threads or event loops."""

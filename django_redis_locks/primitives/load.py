@@ -1,8 +1,9 @@
-"""The lease of a cache load: one loader at a time, and its value is stored only if the key was neither written nor
-invalidated during the load.
+"""The load primitive: the lease of a cache load. One caller at a time loads a value, and the value is stored only if it
+was neither written nor invalidated during the load.
 
-Facebook's leases (Nishtala et al., "Scaling Memcache at Facebook", NSDI 2013, 3.2.1), with renewal by their
-owner and notification of waiters. A lease is void as soon as another caller claims, invalidates, writes or clears.
+These are Facebook's leases (Nishtala et al., "Scaling Memcache at Facebook", NSDI 2013, 3.2.1), with renewal by the
+loader and notification of waiters. A lease becomes void when another caller takes over the load, or invalidates, writes
+or clears the value.
 """
 
 from __future__ import annotations
@@ -35,21 +36,33 @@ KIND: Final = "load"
 Value: TypeAlias = "bytes | str | int"
 
 BUSY, CLAIMED, FRESH, FAILED, UNCOORDINATED = range(5)
-"""The verdicts of a claim."""
+"""The verdicts of a claim: another caller has the claim; the claim is granted; the value is fresh; the last load
+failed; load without a claim, and don't store the value."""
 
 NEVER_FRESH: Final = -1
-"""No value is fresh enough: a present value is loaded again."""
+"""A ``fresh_above`` that no value reaches: the value is loaded even if it is present."""
 
 OVERRIDE_CLAIM, OVERRIDE_FAILURE = 1, 2
-"""What a claim overrides: any other claim; or the note of a load that failed or wasn't stored."""
+"""Values of ``take``: override the claim of another caller, or the note of a load that failed or wasn't stored."""
 
 LONGEST_REASON: Final = 500
+"""The number of characters of a failure's reason that are stored."""
 
 NO_RETRY: Final = RetryLimits(0.0, 0.0)
 
 
 class LoadKeys(NamedTuple):
-    """The keys that the scripts of a load touch. ``value`` is "" where values live elsewhere."""
+    """The keys of a load, in the order of the scripts' KEYS, and the prefix of the inbox channels.
+
+    Attributes:
+        lease: the lease of the caller that loads the value.
+        waiters: the queues that wait for the value.
+        generation: the generation of the cache; leases of earlier generations are void.
+        replica_lag: exists while a replica may return data from before an invalidation.
+        permit: the right to store a value at COMMIT.
+        value: the value; "" if values are in another cache.
+        inbox: the prefix of the channels that receive messages about the load.
+    """
 
     lease: str
     waiters: str
@@ -66,12 +79,12 @@ class Claim(NamedTuple):
     Attributes:
         verdict: ``BUSY``, ``CLAIMED``, ``FRESH``, ``FAILED`` or ``UNCOORDINATED``.
         lease_left: seconds until the current claim ends, or until the note of a failure expires.
-        value_left: milliseconds that the value has; -1: for ever, -2: there is none.
-        value: as the store has it.
+        value_left: milliseconds until the value expires; -1: never, -2: there is no value.
+        value: the value as it is stored.
         reason: why the load failed; "" if it didn't.
         position: the position of the local queue in the store's wait queue.
         hold: the hold of a granted claim; it is renewed while it is referenced.
-        sent_at: when the request was sent, on this process's clock: the reply is no older.
+        sent_at: when the request was sent, on this process's clock; the value was read after it.
         waited: an earlier attempt of this request found another caller's claim.
     """
 
@@ -87,8 +100,8 @@ class Claim(NamedTuple):
 
 
 class LoadHold(Hold):
-    """The hold of a load. Its loss is not reported as one: the newer write wins, and the loaded value isn't stored.
-    ``on_void`` ends the waiting of local callers."""
+    """The hold of a load. Its loss isn't an error and isn't reported: the newer write wins, and the loaded value isn't
+    stored. Instead, ``on_void`` is called, which ends the waiting of local callers."""
 
     forcible = False
     __slots__ = ("on_void",)
@@ -102,7 +115,18 @@ class LoadHold(Hold):
 
 
 class ClaimRequest(WaitRequest):
-    """A request to claim a load."""
+    """A request to claim a load.
+
+    Args:
+        wait: seconds to wait while another caller has the claim.
+        loop: the event loop of the caller, or None for threads.
+        lease: milliseconds until the claim ends unless it is renewed.
+        renew_for: seconds for which the claim is renewed; 0 for no renewal.
+        fresh_above: a value with more than these milliseconds left counts as fresh.
+        take: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
+        extra: if another caller has the claim, one caller in this number of milliseconds gets ``UNCOORDINATED``.
+        token: the token of the claim; by default a new one.
+    """
 
     __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
 
@@ -131,7 +155,7 @@ class ClaimRequest(WaitRequest):
 
 @dataclass(frozen=True, slots=True)
 class LoadLease:
-    """The load of one value. Its methods are programs."""
+    """The load of one value. Its public methods are programs, except ``abandoning`` and ``prolong``."""
 
     performer: Performer
     lock_id: LockId
@@ -144,7 +168,7 @@ class LoadLease:
         """Claim the load, waiting while another caller has the claim.
 
         Raises:
-            LockBackendError: the store can't be reached, or refuses.
+            LockBackendError: the store can't be reached, or refuses the request.
         """
         waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request) if request.wait > 0 else None
         try:
@@ -157,12 +181,21 @@ class LoadLease:
     def storing(
         self, token: str, ttl_ms: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
-        """End the load and store its value for ``ttl_ms`` milliseconds (-1: for ever, 0: not at all); False if the claim
-        was gone. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value
-        may be a callable that writes it, given the milliseconds left of the replica lag.
+        """End the load and store its value.
+
+        Args:
+            token: the token of the claim, or of the permit.
+            ttl_ms: milliseconds until the value expires; -1: never, 0: don't store it.
+            value: the value. If leases are kept in this process, it may be a callable that stores the value, called
+                with the milliseconds left of the replica lag.
+            hold: the hold of the claim, whose renewal stops.
+            by_permit: the token was returned by ``deferring``.
+
+        Returns:
+            False if the claim was gone, so that nothing was stored.
 
         Raises:
-            LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
+            LockBackendError: the store can't be reached, or refuses the value. The claim is then given up.
         """
         self._stop_renewal(hold)
         stored: bool = yield from self._finishing(
@@ -171,10 +204,10 @@ class LoadLease:
         return stored
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
-        """End a load inside of a transaction, which may store the value when it commits.
+        """End a load inside of a transaction, so that the value can be stored when the transaction commits.
 
         Returns:
-            The token of the permit to do so; "" if the claim was gone.
+            The token of the permit to store it; "" if the claim was gone.
         """
         self._stop_renewal(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
@@ -183,28 +216,34 @@ class LoadLease:
         return permit
 
     def giving_up(self, token: str, hold: Hold | None, reason_ms: int = 0, why: str = "") -> Program[bool]:
-        """End a load without a value; for ``reason_ms`` milliseconds other claims are answered with the reason ``why``."""
+        """End a load without a value. For ``reason_ms`` milliseconds other claims get the verdict ``FAILED``, with the
+        reason ``why``. Returns False if the claim was gone."""
         self._stop_renewal(hold)
         ended: bool = yield from self._finishing(token, self._give_up_command(token, reason_ms, why), hold)
         return ended
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
-        """What frees a claim in the background. It may be carried out while one unwinds."""
+        """Stop the renewal of a claim, and return the effect that ends it in the background. The effect never blocks,
+        so it may be used while an exception propagates."""
         self._stop_renewal(hold)
         return Cleanup(self.lock_id, self._give_up_command(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
-        """Prolong the claim, or the permit; whether it still exists, and the milliseconds left of the replica lag."""
+        """Extend the claim, or the permit. Returns whether it still exists, and the milliseconds left of the replica
+        lag."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
         return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
     def invalidating(self, stale_ms: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
-        """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
+        """Invalidate the value. The value of a running load isn't stored.
 
         Args:
-            stale_ms: milliseconds for which the old value may be served on.
-            lag_ms: milliseconds of replica lag: values that are loaded until then are kept no longer than it lasts.
-            limits: for how long to retry a store that doesn't answer, or refuses for now.
+            stale_ms: milliseconds for which the old value may still be served; 0 deletes it.
+            lag_ms: milliseconds of replica lag, during which loaded values are stored only until its end.
+            limits: how long to retry while the store can't be reached, or refuses temporarily.
+
+        Returns:
+            True if the store had a value.
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
@@ -212,15 +251,15 @@ class LoadLease:
         return found
 
     def writing(self, ttl_ms: int, value: Value) -> Program[None]:
-        """Write a value, where values live here, for ``ttl_ms`` milliseconds (-1: for ever, 0: delete it). A running load
-        isn't stored."""
+        """Write a value for ``ttl_ms`` milliseconds (-1: without expiry, 0: delete it), if values and leases are in the
+        same store. The value of a running load isn't stored."""
         lease, waiters, _, _, permit, value_key, _ = self.keys
         yield from self._sending(
             Command("load/put", (lease, waiters, permit, value_key), (ttl_ms, value), parse_bool), NO_RETRY
         )
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
-        """What the renewal sends."""
+        """Return the command that renews the lease."""
         return Command(
             "load/renew", (self.keys.lease, self.keys.generation, self.keys.replica_lag), (token, lease), _parse_owned
         )
@@ -306,9 +345,9 @@ class LoadLease:
 
     def _parse_claim(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
-            raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {parse_text(reply[1])}")
-        verdict, left, enqueued_at, lives, value, reason = parse_array(reply)
-        return Claim(verdict, left / 1000, lives, value, parse_text(reason), QueuePosition(parse_int(enqueued_at)))
+            raise LockBackendError(f"the key of a load's lease ({self.keys.lease}) holds {parse_text(reply[1])}")
+        verdict, left, enqueued_at, value_left, value, reason = parse_array(reply)
+        return Claim(verdict, left / 1000, value_left, value, parse_text(reason), QueuePosition(parse_int(enqueued_at)))
 
 
 def _parse_renew(reply: Any) -> tuple[bool, int]:

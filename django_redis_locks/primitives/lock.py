@@ -1,11 +1,12 @@
-"""The mutex: one holder at a time, across threads, tasks, processes and hosts.
+"""The lock primitive, a mutex: one holder at a time, across threads, tasks, processes and hosts.
 
-``rlock`` is the same lock: re-entry is counted in the process, so that both exclude each other and the steps in the
-store are the same three. Each is idempotent under blind retry, and none lowers the lease of a live token:
+``rlock`` is the same lock: re-entries are counted in the process, so that both kinds exclude each other and use the
+same three steps in the store. Each step may be repeated without another effect, and none shortens the lease of a held
+lock:
 
-- acquire: set if absent, or already my token;
-- free: delete if my token;
-- renew: prolong if my token.
+- acquire: set the key if it is absent, or has this token already;
+- release: delete the key if it has this token;
+- renew: extend the lease if the key has this token.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Lock(BaseLock):
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
         holder_text = holders.describe(forks.known, thread, self.name, self.options.metadata)
-        # not the hold itself: only its grants keep a reference to it
+        # The values of the hold, not the hold: it is renewed only while its grants reference it
         return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, holder_text=holder_text)
 
     def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, holder_text: str) -> Command[bool]:
@@ -79,7 +80,7 @@ class Lock(BaseLock):
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(parse_inspect, self))
 
     def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
-        # a record that is listed may be freed so, too, and waits in an index of its own
+        # The same command deletes listed records, and queued ones have another index
         queued = (queued_index(self.keys.listing),) if self.options.index else ()
         args = "" if fence is None else fence, self.keys.inbox + ALL, int(request_fence)
         return Command("lock/force_release", self._release_keys + queued, args, parse_forced)
@@ -91,8 +92,8 @@ class Lock(BaseLock):
 
 
 def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
-    """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]``
-    or ``[-1, what lives there]``."""
+    """Parse a fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival,
+    others]`` or ``[-1, what the key holds]``."""
     if type(reply) is int and reply > SMALLEST_FENCE:
         return Granted(reply)
     outcome = parse_array(reply)[0]
@@ -105,7 +106,7 @@ def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
 
 
 SMALLEST_FENCE: Final = 99
-"""Fences are microseconds of a clock. A number as small as this is the answer to something else."""
+"""Fences are microseconds of a clock. A number as small as this is the reply to another command."""
 
 
 def _parse_position(enqueued_at: Any, others: Any) -> QueuePosition:
@@ -120,14 +121,14 @@ def _parse_foreign_value(reply: Any) -> ForeignValue:
 
 
 def parse_renew(reply: Any) -> bool:
-    """Of one lock."""
-    (answer,) = parse_array(reply)
-    return parse_bool(answer)
+    """Parse the reply to the renewal of one lock."""
+    (renewed,) = parse_array(reply)
+    return parse_bool(renewed)
 
 
 def renewal_group(command: Command[Any]) -> object:
-    """Return what renewals must have in common to be merged: the lease, and the index or else the bucket of the keys.
-    None for any command but the renewal of one lock."""
+    """Return the group of a renewal; renewals of one group can be merged. They have the same lease and the same index,
+    or bucket of keys. Returns None for commands other than the renewal of a lock."""
     if command.name != "lock/renew":
         return None
     lock, *index = command.keys
@@ -135,7 +136,7 @@ def renewal_group(command: Command[Any]) -> object:
 
 
 def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
-    """Merge renewals of one group. The reply says of each lock, in order, whether it is still owned."""
+    """Merge renewals of one group. The reply says for each lock, in this order, whether it is still held."""
     first = commands[0]
     locks = [command.keys[0] for command in commands]
     tokens = [command.args[1] for command in commands]
@@ -143,14 +144,14 @@ def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
 
 
 def parse_merged_renewal(reply: Any) -> list[bool]:
-    return [parse_bool(answer) for answer in parse_array(reply)]
+    return [parse_bool(renewed) for renewed in parse_array(reply)]
 
 
 def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
-    """As ``parse_inspected_lock``.
+    """Parse as ``parse_inspected_lock``.
 
     Raises:
-        LockKeyError: it is no lock.
+        LockKeyError: the key holds a value that isn't a lock.
     """
     found = parse_inspected_lock(parse_array(reply))
     if isinstance(found, ForeignValue):
@@ -159,7 +160,7 @@ def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
 
 
 def parse_inspected_lock(reply: Sequence[Any]) -> Holder | ForeignValue | None:
-    """``[]`` if it is free, else the beginning of a busy verdict, or ``[-1, what lives there]``."""
+    """Parse ``[]`` for a free lock, the beginning of the reply for a busy lock, or ``[-1, what the key holds]``."""
     if not reply:
         return None
     return _parse_holder(list(reply[1:])) if reply[0] == 0 else _parse_foreign_value(reply)

@@ -163,7 +163,7 @@ def test_lock_is_shared_but_never_pickled(face: Face, alice: Caller) -> None:
     """[L5] [L8] The message says what to pass instead; dir() shows what a user may call."""
     lock = face.lock()
     assert copy.copy(lock) is copy.deepcopy([lock])[0] is lock
-    for thing, hint in ((lock, r"make it there by locks\.lock\(key\)"), (alice(lock.acquire), "Pass its key")):
+    for thing, hint in ((lock, r"call locks\.lock\(key\) in"), (alice(lock.acquire), "Pass its key")):
         refuse_type(hint, lambda thing=thing: pickle.dumps(thing))
     assert [name for name in dir(lock) if name[0] != "_"] == sorted(
         ["key", "name", "alias", "owned"]

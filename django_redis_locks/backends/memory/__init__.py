@@ -1,4 +1,4 @@
-"""The store in this process."""
+"""The memory backend: a store in this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The store in this process: for tests, for development, and as the executable specification of every command.
+"""The memory backend: for tests, for development, and as the executable specification of every command.
 
-It excludes for real, across the threads and tasks of one process, and nothing beyond it. Its leases run on
-``time.monotonic()``, on purpose: under freezegun ``freezer.tick()`` makes them expire.
+Its locks exclude the threads and tasks of one process, but no other process. Leases use ``time.monotonic()``, so that
+``freezer.tick()`` of freezegun makes them expire.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _stores: dict[str, Store] = {}
 
 
 class _MemorySubscriber(Subscriber):
-    def __init__(self, store: Store, told: OnMessage) -> None:
+    def __init__(self, store: Store, on_message: OnMessage) -> None:
         self._store = store
-        self._told = told
+        self._on_message = on_message
         self.after_fork_in_child()
 
     def channel_name(self, channel: str) -> str:
@@ -39,7 +39,7 @@ class _MemorySubscriber(Subscriber):
         return name if name in self._store.inboxes else ""
 
     def open(self, channel: str, callback: Callable[[], object]) -> None:
-        self._store.inboxes[channel + self._id] = self._told
+        self._store.inboxes[channel + self._id] = self._on_message
         callback()
 
     def after_fork_in_child(self) -> None:
@@ -47,7 +47,7 @@ class _MemorySubscriber(Subscriber):
 
 
 class MemoryBackend(Backend):
-    """Locks of this process. Backends with the same ``LOCATION`` share their locks."""
+    """A store in this process. Backends with the same ``LOCATION`` share it."""
 
     def __init__(self, location: str = "", options: Mapping[str, Any] | None = None, tuning: Tuning = DEFAULT) -> None:
         if options:
@@ -126,8 +126,8 @@ def _acquire(
             return [1, record.fence, 0, *register(bool(more))]
         if record.token != handed:
             return [*record.busy(), *register(True, enqueued_at)]
-    before = 0 if record is None else record.fence
-    fence = store.next_fence(counter, before, 0 if handed is None else RESERVED_FENCES)
+    last = 0 if record is None else record.fence
+    fence = store.next_fence(counter, last, 0 if handed is None else RESERVED_FENCES)
     ends = monotonic() + lease / 1000
     waits = handed is not None
     new = store.records[lock] = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=waits)
@@ -215,7 +215,7 @@ def _inspect_many(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
 
 
 def _listed_record(store: Store, lock: str) -> list[Any]:
-    """Of a record: what it says, and where it is listed."""
+    """Return the reply for a record, with the index that lists it; [] if the key holds none."""
     record = store.find(lock)
     if record is None or record.kind != RECORD:
         return []
@@ -267,7 +267,7 @@ def _get_record(
 
 
 def _record_index(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
-    """The index that a record is in, which the end of its nonce tells."""
+    """Return the index that lists a record, which the end of its nonce names."""
     for index, end in zip(indexes, (".held", ".queued"), strict=False):
         if nonce.endswith(end):
             return (index,)

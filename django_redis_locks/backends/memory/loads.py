@@ -1,4 +1,4 @@
-"""The steps of a load, as the scripts under ``lua/load`` have them."""
+"""The steps of a load for the memory backend. They do the same as the scripts under ``lua/load``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 FAILURE = "!"
+"""The token of the note of a failed load."""
 
 
 def _generation(store: Store, key: str) -> int:
@@ -18,7 +19,8 @@ def _generation(store: Store, key: str) -> int:
 
 
 def _find_load(store: Store, key: str, generation: int) -> StoredValue | None:
-    """The fence of a load's lease is the generation in which it was given."""
+    """Return the lease of a load, unless it is from an earlier generation. The ``fence`` of such a lease is its
+    generation."""
     lease = store.find(key)
     return lease if lease is not None and lease.fence == generation else None
 
@@ -47,10 +49,10 @@ def claim(
     key, waiters, generations, lag_key, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
-    lives, value = store.read_value(value_key[0]) if value_key else (-2, None)
+    value_left, value = store.read_value(value_key[0]) if value_key else (-2, None)
     lag = store.find(lag_key) is not None
-    fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or lag)
-    verdict, left, said = 0, 0 if found is None else found.left(), ""
+    fresh = value is not None and fresh_above != -1 and (value_left == -1 or value_left > fresh_above or lag)
+    verdict, left, reason = 0, 0 if found is None else found.left(), ""
     taken = take == 1
     if fresh and not taken and (found is None or found.token != token):
         verdict = 2
@@ -60,7 +62,7 @@ def claim(
         store.records[key] = StoredValue(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease
     elif found.token == FAILURE:
-        verdict, said = 3, found.holder
+        verdict, reason = 3, found.holder
     elif extra != "":
         now = monotonic() * 1000
         if not found.holder or now - float(found.holder) >= int(extra):
@@ -71,7 +73,7 @@ def claim(
         since = store.enqueue(waiters, address, 0 if verdict else enqueued_at)
     elif address:
         store.dequeue(waiters, address)
-    return [verdict, left, since, lives, value, said]
+    return [verdict, left, since, value_left, value, reason]
 
 
 def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[int]:
@@ -137,15 +139,15 @@ def invalidate(store: Store, keys: tuple[str, ...], stale_ms: int, lag_ms: int) 
     key, waiters, permit, lag_key, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
-    lives, _ = store.read_value(value_key[0]) if value_key else (-2, None)
+    value_left, _ = store.read_value(value_key[0]) if value_key else (-2, None)
     if value_key and not stale_ms:
         store.values.pop(value_key[0], None)
-    elif value_key and (lives == -1 or lives > stale_ms):
+    elif value_key and (value_left == -1 or value_left > stale_ms):
         store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + stale_ms / 1000
     if lag_ms:
         store.records[lag_key] = StoredValue(LOAD, "", 0, micros() // 1000, "", monotonic() + lag_ms / 1000)
     store.wake_all(key, waiters)
-    return int(lives != -2)
+    return int(value_left != -2)
 
 
 def put(store: Store, keys: tuple[str, ...], ttl_ms: int, value: Any) -> int:

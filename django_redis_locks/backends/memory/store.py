@@ -1,4 +1,5 @@
-"""What the memory backend keeps: locks and records, counters, lines of waiters, inboxes and indexes."""
+"""The data of the memory backend: locks, records, leases, fence counters, waiters, inboxes, indexes and cached
+values."""
 
 from __future__ import annotations
 
@@ -12,12 +13,25 @@ from ...core.keys import ALL, LOOK
 from ...core.tuning import INDEX_RETENTION
 
 OnMessage = Callable[[str, str], object]
+"""Called with the first word of a message, and the key of the lock."""
 
 LOCK, RECORD, LOAD = "lock", "record", "load"
 
 
 @dataclass(slots=True)
 class StoredValue:
+    """The value under the key of a lock, a record or a load's lease.
+
+    Attributes:
+        kind: ``LOCK``, ``RECORD`` or ``LOAD``.
+        token: the token of the hold, or the nonce of the record's last write.
+        fence: the fence, the version, or the generation of a load.
+        since: when it was written, in milliseconds since 1970.
+        holder: the description of the holder, the fields of a record, or the details of a load.
+        ends: when its lease ends, by ``time.monotonic()``.
+        reserved: waiters of the holder's process may have been given the fences after ``fence``.
+    """
+
     kind: str
     token: str
     fence: int
@@ -25,30 +39,41 @@ class StoredValue:
     holder: str
     ends: float
     reserved: bool = False
-    """Later holds of its process may have the fences after its own."""
 
     def left(self) -> int:
+        """Return the milliseconds until its lease ends."""
         return max(0, round((self.ends - monotonic()) * 1000))
 
     def busy(self) -> list[Any]:
+        """Return the beginning of the reply for a busy lock."""
         return [0, self.left(), self.fence, self.since, self.holder]
 
     def extend(self, lease: int) -> None:
+        """Extend the lease to this many milliseconds from now; it is never shortened."""
         self.ends = max(self.ends, monotonic() + lease / 1000)
 
 
 @dataclass(slots=True)
 class Store:
+    """The data of one ``LOCATION``.
+
+    Attributes:
+        mutex: guards all data.
+        records: the locks, records and leases, by key.
+        fences: the fence counters and generations, by key.
+        queues: for each key of waiters, the addresses with the times of their arrival.
+        inboxes: for each channel, the function that receives its messages.
+        indexes: for each index, its locks with the ends of their leases.
+        values: the cached values with the times at which they expire, or None.
+    """
+
     mutex: Any = field(default_factory=threading.RLock)
     records: dict[str, StoredValue] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By the key of a lock's waiters: their addresses, and when they arrived."""
     inboxes: dict[str, OnMessage] = field(default_factory=dict)
     indexes: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By the key of an index: its locks, and when their leases end."""
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
-    """Of a cache: each value, and when it ends, if it does."""
 
     def add_to_index(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
         for name in listing:
@@ -84,11 +109,13 @@ class Store:
             pass
 
     def find_owned(self, lock: str, token: str) -> StoredValue | None:
+        """Return the value of a lock that is held with this token."""
         record = self.find(lock)
         return record if record is not None and record.token == token and record.kind == LOCK else None
 
     def wake(self, lock: str, waiters: str) -> bool:
-        """Tell the one that has waited longest; a dead one is passed over."""
+        """Notify the process that has waited longest. Processes without an inbox are skipped. Return whether one was
+        notified."""
         while queue := self.queues.get(waiters):
             address = min(queue, key=lambda address: (queue[address], address))
             self.dequeue(waiters, address)
@@ -106,7 +133,7 @@ class Store:
                 on_message(LOOK, lock)
 
     def read_value(self, key: str) -> tuple[int, bytes | None]:
-        """How many milliseconds a value has left (-1: for ever, -2: there is none), and the value."""
+        """Return the milliseconds until a value expires (-1: never, -2: there is no value), and the value."""
         value, ends = self.values.get(key, (None, None))
         if value is None or ends is None:
             return -2 if value is None else -1, value
@@ -117,11 +144,12 @@ class Store:
         return -2, None
 
     def write_value(self, key: str, value: Any, ttl: int) -> None:
-        """Store a value for ``ttl`` milliseconds; below 0: for ever."""
+        """Store a value for ``ttl`` milliseconds; a negative ``ttl`` means without expiry."""
         data = value if isinstance(value, bytes) else str(value).encode()
         self.values[key] = data, None if ttl < 0 else monotonic() + ttl / 1000
 
     def find(self, lock: str) -> StoredValue | None:
+        """Return the value under a key, unless its lease has ended."""
         record = self.records.get(lock)
         if record is not None and record.ends <= monotonic():
             del self.records[lock]
@@ -130,4 +158,5 @@ class Store:
 
 
 def micros() -> int:
+    """Return the microseconds since 1970, the clock of fences."""
     return int(timestamp() * 1_000_000)

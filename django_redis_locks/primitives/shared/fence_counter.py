@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ...core.commands import Program
 
 LARGEST_FENCE: Final = 2**52
-"""In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the
-next."""
+"""The clock reaches it in the year 2112. Beyond twice this number Lua, and many databases, can't represent each integer
+exactly."""
 
 
 def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
     """Raise each of these counters to ``least`` if it is below; 0 changes nothing.
 
     Raises:
-        ValueError: ``least`` is no fence.
+        ValueError: ``least`` isn't a fence.
     """
     if type(least) is not int or not 0 <= least <= LARGEST_FENCE:
         raise ValueError(f"a fence is a whole number from 0 to {LARGEST_FENCE}, not {least!r}")

@@ -1,7 +1,7 @@
-"""Reads the index of an alias, and inspects the locks in it, as programs.
+"""Programs that read the index of an alias, and inspect the locks in it.
 
-The index is a hint: it may be older than a crash of the server, and has no locks of aliases without an index. The
-holder is known from the lock itself.
+The index is a hint: after a crash of the server it may be out of date, and aliases may have no index. The lock itself
+decides whether it is held, and by which holder.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ...core.holder import Holder
 
 PAGE_SIZE: Final = 1000
-"""Entries per request; Lua returns no more than some thousand values."""
+"""The number of entries per request. A Lua script can return a few thousand values at most."""
 
 INSPECT_BATCH: Final = 200
-"""Locks inspected by one script, which blocks the server for less than a millisecond."""
+"""The number of locks per script call, which blocks the server for less than a millisecond."""
 
 
 class Entry(NamedTuple):
-    """An entry of the index: a lock by its spelled key, and the end of its lease in seconds since 1970."""
+    """An entry of the index: the store's key of a lock, and the end of its lease in seconds since 1970."""
 
     lock: str
     ends: float
@@ -38,7 +38,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A page of an index, the total number of entries, and the store's clock in seconds since 1970."""
+    """A part of the entries of an index.
+
+    Attributes:
+        at: the store's clock, in seconds since 1970.
+        total: the number of all entries.
+        found: the entries.
+    """
 
     at: float
     total: int
@@ -47,7 +53,14 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class ListedRecord:
-    """A record, with the fields as JSON. ``listed`` says where, "" if nowhere."""
+    """A record under an inspected key.
+
+    Attributes:
+        lease_left: seconds until its lease ends.
+        version: its version.
+        fields: its fields, as JSON.
+        listed: the index that lists it: "held", "queued" or "" for none.
+    """
 
     lease_left: float
     version: int
@@ -57,8 +70,13 @@ class ListedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What lives under the key of a lock: a holder, a record, nothing, or something else; how many queues of processes
-    wait for it; and the store's clock, in seconds since 1970."""
+    """The result of inspecting the key of a lock.
+
+    Attributes:
+        waiting: the number of processes' queues that wait for the lock.
+        found: the holder, a record, another value, or None if the lock is free.
+        at: the store's clock, in seconds since 1970.
+    """
 
     waiting: int
     found: Holder | ListedRecord | ForeignValue | None
@@ -66,7 +84,15 @@ class Inspection:
 
 
 def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
-    """Entries of one index by the end of their leases: those ``"held"``, or those ``"ended"`` without a release."""
+    """Read entries of an index, sorted by the end of their leases.
+
+    Args:
+        listing: the key of the index.
+        which: "held", or "ended" for locks whose lease ended without a release.
+        first: the number of entries to skip.
+        most: the largest number of entries to return.
+        last_first: sort in descending order.
+    """
     found: list[Entry] = []
     while True:
         args = (which, first + len(found), min(PAGE_SIZE, most - len(found)), int(last_first))
@@ -77,16 +103,16 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
 
 
 def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
-    """Inspect these locks, by their spelled keys."""
+    """Inspect these locks, given by their keys in the store."""
     found: list[Inspection] = []
     for start in range(0, len(locks), INSPECT_BATCH):
-        some = locks[start : start + INSPECT_BATCH]
-        keys = (*some, *map(waiters_of, some))
+        batch = locks[start : start + INSPECT_BATCH]
+        keys = (*batch, *map(waiters_of, batch))
         reply: list[Inspection] = (
             yield from retry_command(Command("index/inspect", keys, (KIND,), _parse_inspections))
         )[0]
-        if len(reply) != len(some):
-            raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
+        if len(reply) != len(batch):
+            raise ValueError(f"{len(batch)} locks were inspected, and the reply has {len(reply)}")
         found += reply
     return found
 
@@ -98,16 +124,16 @@ def _parse_page(reply: Any) -> Entries:
 
 
 def _parse_inspections(reply: Any) -> list[Inspection]:
-    now, *each = parse_array(reply)
-    return [_parse_inspection(parse_int(now) / 1000, *parse_array(look)) for look in each]
+    now, *inspections = parse_array(reply)
+    return [_parse_inspection(parse_int(now) / 1000, *parse_array(inspection)) for inspection in inspections]
 
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
     found: Holder | ListedRecord | ForeignValue | None
     try:
         found = _parse_record(*verdict[1:]) if verdict and verdict[0] == 1 else parse_inspected_lock(verdict)
-    except PARSE_ERRORS:  # it spoils no page
-        found = ForeignValue("what can't be read")
+    except PARSE_ERRORS:  # one malformed value must not fail the whole page
+        found = ForeignValue("an unreadable value")
     return Inspection(parse_int(waiting), found, now)
 
 

@@ -1,4 +1,4 @@
-"""Commands of a cache beyond those of one load: read values without a claim, block loads for a writer, clear a
+"""Commands of a cache that don't belong to one load: read values without a claim, block loads during a write, clear the
 cache."""
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from ..load import LoadLease
 
 WRITER_PREFIX: Final = "w:"
-"""Prefix of the token of a writer that doesn't load. Two writers may overlap: neither ends the block of the other."""
+"""The prefix of the token of a writer. If two writers overlap, neither ends the block of the other."""
 
 
 def read_command(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
-    """Read values, each with its remaining lifetime in milliseconds: -1 no expiry, -2 there is none."""
+    """Read values, each with the milliseconds until it expires; -1: never, -2: there is no value."""
     return Command("load/read", values, (), _parse_values)
 
 
 def get_command(value: str) -> Command[Any]:
-    """Read one value without its lifetime, by a plain GET, which copies a long value once less than a script."""
+    """Read one value without its lifetime. It is a plain GET, because a script copies the value once more."""
     return Command("load/get", (value,), (), _parse_value)
 
 
 def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command[bool]:
-    """Void all claims of these loads of one cache and block new ones, so that their values may be written by other
-    means."""
+    """Void all claims of these loads, which belong to one cache, and block new claims. Then their values can be written
+    by other means."""
     return Command(
         "load/block",
         (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
@@ -39,13 +39,13 @@ def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command
 
 
 def unblock_command(loads: Sequence[LoadLease], token: str) -> Command[bool]:
-    """End what ``block_command`` began with this token."""
+    """End the block of ``block_command`` with this token."""
     keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
     return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER_PREFIX + token,), parse_bool)
 
 
 def clear_command(generation: str) -> Command[str]:
-    """Start a new generation: no load of an earlier one is stored."""
+    """Start a new generation. The value of a load from an earlier generation isn't stored."""
     return Command("load/clear", (generation,), (), parse_text)
 
 

@@ -1,4 +1,4 @@
-"""A lock, or a record that is listed, as people see it."""
+"""``LockInfo``: the description of a lock, job or record for the admin, the management command and ``inspection``."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ if TYPE_CHECKING:
     from .index import Inspection
 
 State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
-"""Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
-is free; or something that is no lock of ours lives under its key. Of a job: it runs, which is held, too; it waits to
-begin; or it is done, and its record is kept for a while."""
+"""The state of a lock: ``"held"``; ``"overdue"``, held for longer than ``MAX_HOLD``; ``"expired"``, its lease ended
+without a release within the last hour; ``"free"``; or ``"foreign"``, its key holds a value that isn't a lock.
+
+The state of a job: ``"held"`` while it runs; ``"queued"`` until it starts; or ``"done"`` while its record is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A lock, as it was when its page was read; or a record: that of a job, as a rule.
+    """A lock, or a record (usually of a job), at the moment when it was read.
 
     Attributes:
-        alias: of ``REDIS_LOCKS``.
-        key: what is locked. Of one beyond 200 bytes only the beginning is kept, and a hash of the rest: it names the
-            lock here all the same. Personal data, perhaps.
-        name: its label.
+        alias: the alias in ``REDIS_LOCKS``.
+        key: the filled key, which may be personal data. A key of more than 200 bytes is shortened and ends with a hash;
+            all functions here accept it in this form.
+        name: the name of the lock.
         kind: "lock", "job" or "record".
         state: see ``State``.
-        holder: the holder, with its fence; None unless it is held.
-        held_for: seconds since it was acquired; of a job since its state was written. None if it is free.
-        lease_left: seconds until its lease ends, negative since it ended; None if it is free.
-        waiting: the number of processes' queues that wait for it.
-        foreign: what lives under the key instead of a lock.
-        task_id: of a job: the id of its task.
-        version: of a record.
+        holder: the holder, with its fence; None unless the lock is held.
+        held_for: seconds since the lock was acquired, or since the state of the job was written; None if it is free.
+        lease_left: seconds until the lease ends, negative after its end; None if it is free.
+        waiting: the number of processes' queues that wait for the lock.
+        foreign: a description of the value that the key holds instead of a lock.
+        task_id: the id of a job's task; None for locks.
+        version: the version of a record; None for locks.
     """
 
     alias: str
@@ -62,32 +63,41 @@ class LockInfo:
 
     @property
     def digest(self) -> str:
-        """Of its key: what log records have instead of it."""
+        """The digest that log records contain instead of the key."""
         return digest_of(self.key)
 
     @property
     def fence(self) -> int | None:
-        """Of the hold, or the version of a record: what a forced release names. None unless there is something to
-        free."""
+        """The fence of the hold, or the version of the record, for a forced release. None if there is nothing to
+        release."""
         if self.holder is not None:
             return self.holder.fence
         return None if self.state == "done" else self.version
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is so, on the store's clock; None unless it is held, or a record."""
+        """When the lock was acquired, or the record written, on the store's clock; None for other states."""
         if self.holder is not None:
             return datetime.fromtimestamp(self.holder.since, UTC)
         return None if self.version is None else datetime.fromtimestamp(_seconds_of(self.version), UTC)
 
 
 def info_of(
-    alias: str, key: str, look: Inspection, max_hold: Callable[[str], float], now: float = 0.0, ends: float = 0.0
+    alias: str, key: str, inspection: Inspection, max_hold: Callable[[str], float], now: float = 0.0, ends: float = 0.0
 ) -> LockInfo:
-    """What was seen under a key. ``now`` and ``ends`` are of the index, where it was asked."""
-    found = look.found
+    """Describe what was found under a key.
+
+    Args:
+        alias: the alias of the lock.
+        key: the filled key.
+        inspection: the result of the inspection.
+        max_hold: returns the ``MAX_HOLD`` of a name, in seconds.
+        now: the store's clock when the index was read; 0.0 if it wasn't.
+        ends: the end of the lease in the index; 0.0 if it isn't known.
+    """
+    found = inspection.found
     if isinstance(found, ListedRecord):
-        return _info_of_record(alias, key, look, found)
+        return _info_of_record(alias, key, inspection, found)
     if found is None:
         ended = 0.0 < ends <= now
         return LockInfo(
@@ -96,12 +106,12 @@ def info_of(
             usual_name(key),
             "expired" if ended else "free",
             lease_left=ends - now if ended else None,
-            waiting=look.waiting,
+            waiting=inspection.waiting,
         )
     if isinstance(found, ForeignValue):
-        return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=look.waiting)
+        return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=inspection.waiting)
     name = found.name or usual_name(key)
-    held_for = max(0.0, look.at - found.since)
+    held_for = max(0.0, inspection.at - found.since)
     return LockInfo(
         alias,
         key,
@@ -110,26 +120,26 @@ def info_of(
         holder=found,
         held_for=held_for,
         lease_left=found.lease_left,
-        waiting=look.waiting,
+        waiting=inspection.waiting,
     )
 
 
-def _info_of_record(alias: str, key: str, look: Inspection, kept: ListedRecord) -> LockInfo:
-    """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job
-    is done."""
-    fields = _parse_fields(kept.fields)
-    task, word = fields.get("id"), fields.get("state")
-    state: State | None = SHOWN_AS.get(word) if isinstance(word, str) and isinstance(task, str) else None
-    if not kept.listed and state != "done":
-        return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
+def _info_of_record(alias: str, key: str, inspection: Inspection, record: ListedRecord) -> LockInfo:
+    """Describe a record. It is the record of a job if its fields have the id of a task and a known state. A record that
+    no index lists is foreign, unless it is that of a job that is done."""
+    fields = _parse_fields(record.fields)
+    task_id, job_state = fields.get("id"), fields.get("state")
+    state: State | None = SHOWN_AS.get(job_state) if isinstance(job_state, str) and isinstance(task_id, str) else None
+    if not record.listed and state != "done":
+        return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=inspection.waiting)
     kind, name = JOB, _job_name(key)
     if state is None:
-        state, task = "queued" if kept.listed == "queued" else "held", None
+        state, task_id = "queued" if record.listed == "queued" else "held", None
         kind, name = "record", usual_name(key)
-    since = _seconds_of(kept.version)
+    since = _seconds_of(record.version)
     holder: Holder | None = None
     if kind == JOB and state == "held" and isinstance(fields.get("holder"), list):
-        holder = Holder(kept.version, since, kept.lease_left, **holders.fields_of(fields["holder"]))
+        holder = Holder(record.version, since, record.lease_left, **holders.fields_of(fields["holder"]))
         name = holder.name or name
     return LockInfo(
         alias,
@@ -138,16 +148,16 @@ def _info_of_record(alias: str, key: str, look: Inspection, kept: ListedRecord) 
         state,
         kind,
         holder=holder,
-        held_for=max(0.0, look.at - since),
-        lease_left=kept.lease_left,
-        waiting=look.waiting,
-        task_id=task,
-        version=kept.version,
+        held_for=max(0.0, inspection.at - since),
+        lease_left=record.lease_left,
+        waiting=inspection.waiting,
+        task_id=task_id,
+        version=record.version,
     )
 
 
 def _seconds_of(version: int) -> float:
-    """The seconds since 1970 that a version, or a fence, was given at."""
+    """Return when a version or fence was issued, in seconds since 1970."""
     return min(version / 1e6, LATEST / 1000)
 
 
@@ -160,6 +170,6 @@ def _parse_fields(text: str) -> dict[str, Any]:
 
 
 def _job_name(key: str) -> str:
-    """``job:<name of the task>:<the rest>``"""
+    """Return the default name of a job from its key, ``job:<name of the task>:<the rest>``."""
     kind, _, rest = key.partition(":")
     return usual_name(rest) if kind == JOB and rest else kind

@@ -1,4 +1,4 @@
-"""What a lock is to Python: how it is shown, copied and pickled."""
+"""The Python protocols of a lock object: repr, dir, copy and pickle."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, NoReturn, Self
 from .acquisition import LockAcquisition
 
 _INTERNAL = frozenset(name for name in dir(LockAcquisition) if not name.startswith("__")) - {"key", "name", "alias"}
-"""What the engine has of a lock."""
+"""The attributes of a lock that only this package uses. ``dir`` hides them."""
 
 
 class LockObject(LockAcquisition):
+    """A lock with its repr, dir and copy. It can't be pickled."""
+
     __slots__ = ()
 
     def __repr__(self) -> str:
@@ -26,4 +28,4 @@ class LockObject(LockAcquisition):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a lock isn't pickled: pass its key, and make it there by locks.lock(key)")
+        raise TypeError("a lock can't be pickled: pass its key, and call locks.lock(key) in the other process")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...core.hold import Hold
 
 ShowInAdmin: TypeAlias = "bool | Literal['queued']"
-"""Whether operators see a record: no; among the held locks; or among the queued jobs."""
+"""Where the admin lists a record: nowhere, among the held locks, or among the queued jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Record:
     """A record as it was at one moment.
 
     Attributes:
-        version: grows with every write of this key; it never comes twice, so it serves as a fence too.
+        version: increases with every write of this key, and is never reused, so it serves as a fence.
         fields: the fields that were written.
-        lease_left: seconds that were left of its lease at that moment.
+        lease_left: the seconds that its lease had left at that moment.
     """
 
     version: int
@@ -44,22 +44,26 @@ class Record:
 
     @staticmethod
     def _checked(expected: object) -> Record:
-        """Return ``expected``, checked.
+        """Return ``expected``.
 
         Raises:
-            TypeError: it is no record.
+            TypeError: it isn't a ``Record``.
         """
         if not isinstance(expected, Record):
             raise TypeError(
-                "expected is the Record that get() returned, or the .record of what put() did; for put() None means that there "
-                f"is none; {type(expected).__name__} is neither"
+                "expected is the Record that get() returned, or the .record of the result of put(), or for put() None if there "
+                f"is no record; {type(expected).__name__} is neither"
             )
         return expected
 
 
 class Written(NamedTuple):
-    """The result of a write; true if it succeeded. ``record`` is the written record if ``ok``, else the current one,
-    None if absent."""
+    """The result of a write.
+
+    Attributes:
+        ok: True if the record was written. It is also the truth value of this object.
+        record: the written record if ``ok``, else the current one; None if there is none.
+    """
 
     ok: bool
     record: Record | None
@@ -78,7 +82,7 @@ class RecordReply(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A prepared write. ``renew_for`` is None unless the record is renewed."""
+    """A prepared write. ``text`` are the fields as JSON; ``renew_for`` is None if the record isn't renewed."""
 
     expected: Record | None
     text: str
@@ -101,7 +105,7 @@ class ChangeRequest(WaitRequest):
 
 
 def json_of(fields: object, name: str) -> str:
-    """The fields as they are stored.
+    """Return the fields as JSON.
 
     Raises:
         TypeError: JSON can't express them.
@@ -115,7 +119,8 @@ def json_of(fields: object, name: str) -> str:
 
 
 def nonce_suffix(show_in_admin: object) -> str:
-    """Return the suffix of a record's nonce that names its index, so that the next write finds it."""
+    """Return the suffix of a record's nonce. It names the index that lists the record, so that the next write can
+    remove it there."""
     if isinstance(show_in_admin, bool):
         return ".held" if show_in_admin else ""
     if show_in_admin != "queued":
@@ -124,7 +129,7 @@ def nonce_suffix(show_in_admin: object) -> str:
 
 
 def queued_index(listing: str) -> str:
-    """Return the key of the index of queued records, beside that of held ones."""
+    """Return the key of the index of queued records, given the key of the index of held locks."""
     return f"{listing}:queued"
 
 
@@ -136,7 +141,7 @@ def renewal_seconds(max_hold: Duration) -> float:
     """Return the seconds for which a record is renewed.
 
     Raises:
-        ValueError: neither -1, for ever, nor a length of time.
+        ValueError: neither -1 (for ever) nor a duration.
     """
     if isinstance(max_hold, int | float) and max_hold == -1:
         return inf
@@ -144,15 +149,16 @@ def renewal_seconds(max_hold: Duration) -> float:
 
 
 def renewed_record(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:
-    """A record that is renewed, as it was written."""
+    """Return a renewed record as it was written."""
     return Record(version, fields, lease / 1000, hold())
 
 
 def parse_dropped(reply: list[Any]) -> int:
-    """Whether a drop found its record, as a count."""
+    """Return the number of deleted records, 0 or 1."""
     return int(reply[0] == 1)
 
 
 def parse_touched(reply: list[Any]) -> bool:
-    """Whether a touch found its record. Any other reply raises: a malformed one must not end a job."""
+    """Return whether a touch found its record. A malformed reply raises, because False would end the job of the
+    record."""
     return {1: True, 0: False, -1: False}[reply[0]]

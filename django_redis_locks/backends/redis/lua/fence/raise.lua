@@ -1,5 +1,5 @@
--- Reads the fence counter, and raises it if it is below a minimum: for a store that was moved, or restored from older
--- data. The counter is never lowered.
+-- Reads the fence counter, and raises it to a minimum, for example after the store was moved or restored from older data.
+-- The counter is never lowered.
 --
 -- KEYS  fence counter
 -- ARGV  minimum (0: change nothing)

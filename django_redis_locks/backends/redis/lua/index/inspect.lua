@@ -1,11 +1,13 @@
--- Inspects several locks: the holder of each and the number of its waiting queues. Reads records, too.
+-- Inspects several locks: the holder of each, and the number of queues that wait for it. Also inspects records.
 --
 -- uses read_value now_ms
 -- KEYS  locks, their waiters
 -- ARGV  kind
--- returns  {ms of the server's clock, then for each lock}: {number of waiting queues} if it is free, else
---          {waiting, 0, ms left, fence, since in ms, holder} or {waiting, -1, what lives there};
---          of a record {waiting, 1, ms left, version, fields, 'held' or 'queued' if it is in that index or else ''}
+-- returns  {ms of the server's clock, and for each lock one of}
+--          {number of waiting queues}  free
+--          {waiting, 0, ms left, fence, since in ms, holder}  held
+--          {waiting, 1, ms left, version, fields, index: 'held', 'queued' or ''}  a record
+--          {waiting, -1, what}  another value
 local all, last = {now_ms(redis.call('TIME'))}, #KEYS / 2 - 1
 for n = 0, last do
   local lock = KEYS[1 + n]

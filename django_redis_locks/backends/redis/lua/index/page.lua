@@ -1,5 +1,5 @@
--- Returns one page of the index, ordered by the end of the leases: the locks that are held, or those whose lease ended
--- without a release.
+-- Returns one page of the index, sorted by the end of the leases: either the held locks, or those whose lease ended without
+-- a release.
 --
 -- uses now_ms
 -- KEYS  index

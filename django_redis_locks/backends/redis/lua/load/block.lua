@@ -1,4 +1,4 @@
--- Claims the loads of several values for a writer, whatever claims there are, so that the values may be written by other
+-- Claims the loads of several values for a writer, and voids all other claims, so that the values can be written by other
 -- means.
 --
 -- KEYS  generation (and for each value: lease, permit)

@@ -1,25 +1,25 @@
--- Claims the load of a value, unless the value is present or another caller has the claim. A repeated request finds its
--- own claim. A request with an address is registered as a waiter in the same step.
+-- Claims the load of a value, unless the value is fresh or another caller has the claim. A repeated request finds its own
+-- claim. The same step registers a request with an address as a waiter.
 --
 -- uses read_value register_waiter now_ms read_load
--- KEYS  lease, waiters, generation, replica lag, permit, and where values live here: value
--- ARGV  token, lease in ms, ms that a value must have left to need no load (-1: load anyway), what to override (0: nothing;
+-- KEYS  lease, waiters, generation, replica lag, permit, and if values are in this store: value
+-- ARGV  token, lease in ms, ms that a fresh value has left at least (-1: none is fresh), what to override (0: nothing;
 --       1: any claim; 2: the note of a failure), ms after which one more caller may load ('': never), address ('': none),
 --       arrival (0: now), 1 if more callers wait in this queue, ms to keep the registration
 -- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, reason of a failure}
 --          verdict 0: busy, 1: claimed, 2: the value is fresh, 3: a load failed, 4: load, but don't store the value
---          {-1, what}  something else lives under the key of the lease
+--          {-1, what}  the key of the lease holds another value
 local generation = redis.call('GET', KEYS[3]) or '0'
 local token, details, left = read_load(KEYS[1], generation)
 if not token and details then return details end
-local value, lives = false, -2
+local value, value_left = false, -2
 if KEYS[6] then
   value = redis.call('GET', KEYS[6])
-  if value then lives = redis.call('PTTL', KEYS[6]) end
+  if value then value_left = redis.call('PTTL', KEYS[6]) end
 end
 
 local take, verdict = ARGV[4] == '1', 0
-local fresh = value and ARGV[3] ~= '-1' and (lives == -1 or lives > tonumber(ARGV[3]) or redis.call('PTTL', KEYS[4]) > 0)
+local fresh = value and ARGV[3] ~= '-1' and (value_left == -1 or value_left > tonumber(ARGV[3]) or redis.call('PTTL', KEYS[4]) > 0)
 if fresh and not take and token ~= ARGV[1] then
   verdict = 2
 elseif not token or take or token == ARGV[1] or (ARGV[4] == '2' and token == '!') then
@@ -30,8 +30,8 @@ elseif token == '!' then
   verdict = 3
 elseif ARGV[5] ~= '' then
   local now = now_ms(redis.call('TIME'))
-  local before = tonumber(details)
-  if not before or now - before >= tonumber(ARGV[5]) then
+  local last_bypass = tonumber(details)
+  if not last_bypass or now - last_bypass >= tonumber(ARGV[5]) then
     redis.call('SET', KEYS[1], '1 load ' .. token .. ' ' .. generation .. ' ' .. string.format('%.0f', now), 'KEEPTTL')
     verdict = 4
   end
@@ -45,4 +45,4 @@ if ARGV[6] ~= '' then
     redis.call('ZREM', KEYS[2], ARGV[6])
   end
 end
-return {verdict, left or 0, arrival, lives, value, verdict == 3 and details or ''}
+return {verdict, left or 0, arrival, value_left, value, verdict == 3 and details or ''}

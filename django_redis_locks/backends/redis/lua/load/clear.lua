@@ -1,4 +1,4 @@
--- Starts a new generation: no load of an earlier generation is stored.
+-- Starts a new generation. The value of a load from an earlier generation is not stored.
 --
 -- KEYS  generation
 -- ARGV  (none)

@@ -1,6 +1,6 @@
--- Ends a load inside a transaction, if the token still has the claim. The value may be stored with a permit until the
--- transaction commits, unless it is written, invalidated or cleared before. The permit excludes no load: several
--- transactions share it.
+-- Ends a load inside a transaction, if the token still has the claim. The returned permit allows to store the value when the
+-- transaction commits, unless the value is written, invalidated or cleared before. Several transactions may share a permit,
+-- and other loads may run at the same time.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation, permit

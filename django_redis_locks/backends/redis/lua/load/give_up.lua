@@ -1,4 +1,4 @@
--- Ends a load without a value, if the token still has the claim. For some ms claims are answered with the reason.
+-- Ends a load without a value, if the token still has the claim. For some ms, other claims get the reason as their reply.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation

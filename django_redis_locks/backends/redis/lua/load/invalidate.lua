@@ -1,8 +1,8 @@
--- Invalidates a value: a running load is not stored. For some ms, values that are loaded now are stored no longer than
--- those ms last, since a replica may still return the old data.
+-- Invalidates a value. The value of a running load is not stored. During the replica lag, in which a replica may return the
+-- old data, loaded values are stored only until the end of the lag.
 --
 -- uses wake wake_all
--- KEYS  lease, waiters, permit, replica lag, and where values live here: value
+-- KEYS  lease, waiters, permit, replica lag, and if values are in this store: value
 -- ARGV  ms for which the old value may still be served (0: delete it), ms of the replica lag (0: none)
 -- returns  1 if there was a value, else 0
 redis.call('DEL', KEYS[1], KEYS[3])

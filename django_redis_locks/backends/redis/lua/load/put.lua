@@ -1,5 +1,5 @@
--- Writes a value and voids any claim: the running load is not stored. At maxmemory the old value stays, and the load is
--- void all the same.
+-- Writes a value and voids any claim, so that the value of a running load is not stored. At maxmemory the old value stays,
+-- but the claim is voided.
 --
 -- uses wake wake_all
 -- KEYS  lease, waiters, permit, value

@@ -2,7 +2,7 @@
 --
 -- KEYS  (values)
 -- ARGV  (none)
--- returns  for each {ms left, value}; ms -1: no expiry, -2: there is none
+-- returns  for each value: ms left (-1: no expiry, -2: there is no value), value
 local found = {}
 for at, key in ipairs(KEYS) do
   local value = redis.call('GET', key)

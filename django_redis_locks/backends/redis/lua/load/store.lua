@@ -1,9 +1,9 @@
--- Ends a load and stores its value, where values live here, if the token still has the lease or the permit. Voids the
--- permits of others and notifies all waiters. During the replica lag the value is kept no longer than that. The first
--- write is DEL, which a server at maxmemory allows.
+-- Ends a load and stores its value, if the token still has the lease or the permit. Voids other permits and notifies all
+-- waiters. During the replica lag the value is stored only until the end of the lag. The first write is DEL, which a server
+-- at maxmemory allows.
 --
 -- uses wake wake_all read_value read_load
--- KEYS  lease, waiters, generation, replica lag, permit, and where values live here: value
+-- KEYS  lease, waiters, generation, replica lag, permit, and if values are in this store: value
 -- ARGV  token, ms to keep it (-1: for ever, 0: not at all), value, 1 if the token is that of the permit
 -- returns  1, or 0 if the claim is gone and nothing was stored
 local generation = redis.call('GET', KEYS[3]) or '0'

@@ -1,5 +1,5 @@
--- Ends what load/block began with this token, and voids claims made since another caller took it: such a load may have
--- begun before the write. The claim of another writer (its token begins with w:) stays. Notifies all waiters.
+-- Ends the block of load/block with this token. If another caller overrode the block, voids the new claim, because its load
+-- may have begun before the write. The block of another writer (its token begins with w:) stays. Notifies all waiters.
 --
 -- uses wake wake_all read_value read_load
 -- KEYS  generation (and for each value: lease, waiters, permit)

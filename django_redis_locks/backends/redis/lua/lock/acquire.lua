@@ -1,19 +1,19 @@
 -- Acquires the lock if it is free, held with the same token, or held with the token that was handed over. Otherwise returns
--- the holder. A repeated request gets the reply of the first one: the same fence, and a lease that is never shorter.
--- At maxmemory the first write of a free lock fails, before anything is changed. A handed-over lock can be acquired then:
--- its first write is PEXPIRE.
--- A client that may wait also reserves the $RESERVED_FENCES fences after its own, for local hand-overs, marked by a + after
--- the stored fence. Its address is registered as a waiter in the same step, if the lock is busy or more of its callers wait.
+-- the holder. A repeated request gets the same fence as the first one, and never shortens the lease.
+-- At maxmemory the first write for a free lock fails, before anything is changed. A lock that was handed over can still be
+-- acquired: its first write is PEXPIRE.
+-- A client that may wait also reserves the $RESERVED_FENCES fences after its own for local hand-overs; a + after the stored
+-- fence marks that. If the lock is busy, or if more of its callers wait, the same step registers its address as a waiter.
 -- One acquire in ten removes old entries from the index, at most 20.
 --
 -- uses next_fence read_value register_waiter now_ms
--- KEYS  lock, fence counter, index or of a client that may wait waiters, index
+-- KEYS  lock, fence counter, index or for a client that may wait waiters, index
 -- ARGV  token, lease in ms, holder
---       and of a client that may wait: token that was handed over, address, arrival (0: now), 1 if more of its callers wait,
+--       and for a client that may wait: token that was handed over, address, arrival (0: now), 1 if more of its callers wait,
 --       ms to keep the registration
 -- returns  fence: granted, it was free; to a client that may wait {1, fence, 1 if it was free, arrival, 1 if others wait}
 --          {0, ms left, fence, since in ms, holder, arrival, 1 if others wait}  busy
---          {-1, what}  no lock of this kind lives under the key
+--          {-1, what}  the key holds a value that is not a lock of this kind
 local lock, lease, handed = KEYS[1], ARGV[2], ARGV[4]
 local index = KEYS[3]
 if handed then index = KEYS[4] end

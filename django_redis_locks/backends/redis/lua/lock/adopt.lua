@@ -1,6 +1,6 @@
--- Renews one lock that a later hold of the same process may have adopted locally, and stores the holder and fence of that
--- hold. The reserved fences become void: no later hold may adopt the lock locally. Late copies of earlier requests change
--- nothing. At maxmemory only the lease is renewed.
+-- Renews a lock that was handed over inside the holder's process, and stores the holder and fence of the new hold. The
+-- reserved fences become void: the lock can't be handed over locally again. Late copies of earlier requests change nothing.
+-- At maxmemory only the lease is renewed.
 --
 -- uses is_owned now_ms
 -- KEYS  lock, index

@@ -1,29 +1,29 @@
--- Deletes any hold of the lock, or only the hold with one fence; or an indexed record, usually of a job. Other values under
--- the key stay. Also deletes a lock without expiry, which nothing else can free. Notifies all processes: the holder confirms
--- its hold at once, and waiters for a change of a record read it.
+-- Deletes the lock, or only the hold with a given fence; or a record that an index lists, usually that of a job. Does not
+-- delete other values. Also deletes a lock without expiry, which nothing else can free. Notifies all processes, so that the
+-- holder checks its hold at once, and waiters for a change read the record.
 --
--- While fences are reserved (a + follows the stored one) a later hold of the same process may have one of the $RESERVED_FENCES
--- after it. Then the processes are asked, and the holder writes its fence.
+-- While fences are reserved (a + follows the stored one), the holder may have been handed over locally and have one of the
+-- $RESERVED_FENCES after it. Then a message asks all processes, and the holder's process stores its fence.
 --
 -- uses wake wake_all record_index
 -- KEYS  lock, waiters, index of what is held, index of what is queued
 -- ARGV  fence ('': any), channel of all processes, 1 to ask for a reserved fence
--- returns  0 nothing to free, 1 freed, 2 freed and another process was notified, 3 the processes were asked
+-- returns  0 nothing to free, 1 freed, 2 freed and another process was notified, 3 the processes were asked for the fence
 local lock, fence, channel = KEYS[1], ARGV[1], ARGV[2]
 local value = redis.pcall('GET', lock)
 if not value then return 0 end
 if value.err then
   if string.find(value.err, 'WRONGTYPE') then return 0 end
-  return value -- a right is missing
+  return value -- the user may not read it
 end
-local look = 'look ' .. lock
-local record, version = string.match(value, '^1 record (%S+%.%l+) (%d+)')
-if record then
+local message = 'look ' .. lock
+local nonce, version = string.match(value, '^1 record (%S+%.%l+) (%d+)')
+if nonce then
   if fence ~= '' and fence ~= version then return 0 end
   redis.call('DEL', lock)
-  local index = record_index(record, KEYS[3], KEYS[4])
+  local index = record_index(nonce, KEYS[3], KEYS[4])
   if index then redis.call('ZREM', index, lock) end
-  redis.pcall('PUBLISH', channel, look)
+  redis.pcall('PUBLISH', channel, message)
   wake_all(lock, KEYS[2])
   return 1
 end
@@ -32,12 +32,12 @@ if not stored then return 0 end
 if fence ~= '' then
   local after = fence - stored
   if reserved ~= '' and after >= 0 and after <= $RESERVED_FENCES and ARGV[3] == '1' then
-    redis.pcall('PUBLISH', channel, look)
+    redis.pcall('PUBLISH', channel, message)
     return 3
   end
   if after ~= 0 then return 0 end
 end
 redis.call('DEL', lock)
 if KEYS[3] then redis.call('ZREM', KEYS[3], lock) end
-redis.pcall('PUBLISH', channel, look)
+redis.pcall('PUBLISH', channel, message)
 return wake(lock, KEYS[2]) and 2 or 1

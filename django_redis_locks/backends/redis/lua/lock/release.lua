@@ -9,6 +9,6 @@ local mine, denied = is_owned(redis.pcall('GET', KEYS[1]), ARGV[1])
 if not mine then return denied or 0 end
 redis.call('DEL', KEYS[1])
 if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end
--- before the wake-up: without other waiters this queue gets it, since the reply to its own release may be lost
+-- before the wake-up: if no other queue waits, this one is woken, because the reply to the release may be lost
 if ARGV[2] then register_waiter(KEYS[2], ARGV[2], '0', ARGV[3]) end
 return wake(KEYS[1], KEYS[2]) and 2 or 1

@@ -1,6 +1,6 @@
--- Writes the record if its version is the expected one. A repeated request finds its own nonce and succeeds.
+-- Writes the record if it has the expected version. A repeated request finds its own nonce and succeeds.
 -- The version is a fence, so it is never reused. Notifies all waiters.
--- The end of the nonce names the index to list the record in. One such write in ten removes old entries from the index, at
+-- The end of the nonce names the index that lists the record. One such write in ten removes old entries from the index, at
 -- most 20.
 --
 -- uses wake wake_all read_value read_record next_fence record_index now_ms
@@ -8,20 +8,20 @@
 -- ARGV  expected version (0: absent), nonce, lease in ms, fields
 -- returns  {1, version}, or the current state: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local record, lease = KEYS[1], ARGV[3]
-local now, nonce = read_record(record)
-if now[1] ~= 0 then return now end
+local current, nonce = read_record(record)
+if current[1] ~= 0 then return current end
 local index = record_index(ARGV[2], KEYS[4], KEYS[5])
 if nonce == ARGV[2] then
-  if now[2] < tonumber(lease) then
+  if current[2] < tonumber(lease) then
     redis.call('PEXPIRE', record, lease)
     if index then redis.call('ZADD', index, 'XX', now_ms(redis.call('TIME')) + lease, record) end
   end
-  return {1, now[3]}
+  return {1, current[3]}
 end
-if (now[3] or '0') ~= ARGV[1] then return now end
+if (current[3] or '0') ~= ARGV[1] then return current end
 if nonce then redis.call('PEXPIRE', record, lease) end -- at maxmemory only a new record is refused
 local time = redis.call('TIME')
-local version, refusal = next_fence(KEYS[3], now[3], time, 0)
+local version, refusal = next_fence(KEYS[3], current[3], time, 0)
 if not version then return refusal end
 redis.call('SET', record, '1 record ' .. ARGV[2] .. ' ' .. version .. ' ' .. ARGV[4], 'PX', lease)
 local before = record_index(nonce, KEYS[4], KEYS[5])

@@ -1,4 +1,4 @@
--- Returns whether a value is that of a lock with this token; if the right to read it is missing, also the error.
+-- Returns whether a value is a lock with this token. If the user may not read the value, also returns the error.
 local function is_owned(value, token)
   if not value then return false end
   if value.err then

@@ -1,19 +1,19 @@
 -- Returns the next fence: the larger of the server's clock in microseconds and the successor of the last fence. It
 -- increases even if the counter is gone, or older than the last fence (a restart from a snapshot, a lagging replica).
--- The ``spare`` fences after it are reserved for local hand-overs.
--- Both results are text: the fence, and '' if it is the clock, else '@' and the clock in ms. If the counter is too large to
--- be told from its successor, since something else has written to it: nil and an error.
--- Lua prints numbers with 14 digits, microseconds have 16: joining text is cheaper than arithmetic.
+-- Reserves the ``spare`` fences after it for local hand-overs.
+-- Both results are text: the fence, and '' if it equals the clock, else '@' and the clock in ms. If something else has
+-- written a counter that is too large for exact integers: nil and an error.
+-- Lua prints numbers with 14 digits, but microseconds have 16. Joining text is cheaper than formatting a number.
 local function next_fence(counter, last, time, spare)
   local micros = time[2]
   if #micros < 6 then micros = string.format('%06d', micros) end
   local clock = time[1] .. micros
-  local given = redis.call('SET', counter, clock, 'GET')
+  local stored = redis.call('SET', counter, clock, 'GET')
   local fence, since = clock, ''
-  if last or given and (#given ~= #clock or given >= clock) then
-    local largest = math.max(last and tonumber(last) + spare or 0, tonumber(given or 0) or 0)
-    if largest + spare >= 9007199254740992 then -- 2^53: from there on Lua can't tell a fence from the next
-      if given then redis.call('SET', counter, given) else redis.call('DEL', counter) end
+  if last or stored and (#stored ~= #clock or stored >= clock) then
+    local largest = math.max(last and tonumber(last) + spare or 0, tonumber(stored or 0) or 0)
+    if largest + spare >= 9007199254740992 then -- 2^53: larger integers are not exact in Lua
+      if stored then redis.call('SET', counter, stored) else redis.call('DEL', counter) end
       return nil, redis.error_reply('FENCE fences have reached 2^53')
     end
     if largest >= tonumber(clock) then

@@ -1,5 +1,5 @@
--- Reads a record: {0} if there is none, {0, ms left, version, fields}, or {-1, what} if something else lives there. The nonce
--- of its last write comes second.
+-- Reads a record: {0} if there is none, {0, ms left, version, fields}, or {-1, what} if the key holds another value. The
+-- second result is the nonce of its last write.
 local function read_record(key)
   local value = redis.pcall('GET', key)
   if not value then return {0} end

@@ -1,5 +1,5 @@
--- Registers a queue of a process as a waiter: at its arrival, or at the end if that is 0. At maxmemory it returns 0: the
--- process polls then.
+-- Registers a queue of a process as a waiter, by its time of arrival, or at the end if that is 0. Returns the arrival, or 0
+-- at maxmemory; the process then polls.
 local function register_waiter(waiters, address, arrival, kept)
   if arrival == '0' then
     local time = redis.call('TIME')

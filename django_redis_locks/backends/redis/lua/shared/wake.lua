@@ -1,12 +1,12 @@
--- Notifies the process that has waited longest that the lock may be free. Channels without subscriber are skipped. Without
--- the right to publish nothing is notified: the waiters poll then.
+-- Notifies the process that has waited longest that the lock may be free. Channels without a subscriber are skipped. If the
+-- user may not publish, no process is notified, and the waiters poll.
 local function wake(lock, waiters)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]
     if not first then return false end
     local channel, number = string.match(first, '^(.*) (%x+)$')
-    local heard = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
-    if type(heard) == 'table' then return false end
-    if heard > 0 then return true end
+    local receivers = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
+    if type(receivers) == 'table' then return false end
+    if receivers > 0 then return true end
   end
 end

@@ -1,5 +1,5 @@
--- Removes a queue of a process from the waiters, and passes on a wake-up that it received and can't use: if the lock is
--- free, the next waiter is notified. The first write is ZREM, which a server at maxmemory allows.
+-- Removes a queue of a process from the waiters. If the lock is free, notifies the next waiter, because the removed queue may
+-- have received a wake-up that it didn't use. The first write is ZREM, which a server at maxmemory allows.
 --
 -- uses wake
 -- KEYS  lock, waiters
