@@ -1,4 +1,4 @@
-"""A scene whose clock stands still, and what happened to its locks."""
+"""Fixtures: two processes with a virtual clock, and the events of their locks."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterator
 import pytest
 
 from django_redis_locks.core import clock, events
-from tests.unit.primitives.scene import Scene, StoppedClock
+from tests.unit.primitives.scenario import Scenario, VirtualClock
 
 
 @pytest.fixture
-def time() -> Iterator[StoppedClock]:
-    time = StoppedClock()
+def time() -> Iterator[VirtualClock]:
+    time = VirtualClock()
     clock.install(time)
     yield time
     clock.install(clock.SYSTEM)
 
 
 @pytest.fixture
-def scene(time: StoppedClock) -> Iterator[Scene]:
-    scene = Scene(time)
-    yield scene
-    scene.forget()
+def scenario(time: VirtualClock) -> Iterator[Scenario]:
+    scenario = Scenario(time)
+    yield scenario
+    scenario.forget()
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
-    """Every event while the test runs."""
-    heard: list[events.Event] = []
-    monkeypatch.setattr(events, "_listeners", [heard.append])
-    return heard
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
+    """The events that were emitted during the test."""
+    emitted: list[events.Event] = []
+    monkeypatch.setattr(events, "_listeners", [emitted.append])
+    return emitted

@@ -1,4 +1,4 @@
-"""An exception that strikes at any step of an acquire or a release leaves nothing behind, in threads and tasks."""
+"""An exception at any step of an acquire or a release leaves nothing behind, in threads and tasks."""
 
 from __future__ import annotations
 
@@ -11,142 +11,144 @@ import pytest
 
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.registry import registry
-from tests.unit.primitives.scene import Process, Scene, StoppedClock
+from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
 
-Set = Callable[[Scene, Any], Callable[[Process], Any] | None]
-"""Sets a scene, given the caller's loop; returns what happens while the caller holds the lock."""
-
-
-def other_frees(scene: Scene, loop: Any) -> None:
-    hold = scene.other.hold()
-    scene.process.waits += [lambda: None, lambda: scene.other.free(hold)]
+SetUp = Callable[[Scenario, Any], Callable[[Process], Any] | None]
+"""Sets up a scenario for the caller's loop. Returns a function to call while the caller holds the lock, or None."""
 
 
-def fates(command: str, *fates: str) -> Set:
-    def set(scene: Scene, loop: Any) -> None:
-        scene.process.backend.fates[command] = list(fates)
-
-    return set
+def other_process_releases(scenario: Scenario, loop: Any) -> None:
+    hold = scenario.other.hold()
+    scenario.process.waits += [lambda: None, lambda: scenario.other.free(hold)]
 
 
-def busy_after_a_late_request(scene: Scene, loop: Any) -> None:
-    other_frees(scene, loop)
-    scene.process.backend.fates["lock/acquire"] = ["late"]
+def outcomes(command: str, *outcomes: str) -> SetUp:
+    def set_up(scenario: Scenario, loop: Any) -> None:
+        scenario.process.backend.outcomes[command] = list(outcomes)
+
+    return set_up
 
 
-def inherits(scene: Scene, loop: Any, reserved_fences: int = 0) -> None:
-    process = scene.process
+def busy_after_a_late_request(scenario: Scenario, loop: Any) -> None:
+    other_process_releases(scenario, loop)
+    scenario.process.backend.outcomes["lock/acquire"] = ["late"]
+
+
+def handed_over(scenario: Scenario, loop: Any, reserved_fences: int = 0) -> None:
+    process = scenario.process
     hold = process.hold(loop)
     hold.reserved_fences = reserved_fences
     process.waits += [lambda: None, lambda: process.free(hold)]
 
 
-def inherits_unasked(scene: Scene, loop: Any) -> None:
-    inherits(scene, loop, reserved_fences=3)
+def handed_over_with_reserved_fence(scenario: Scenario, loop: Any) -> None:
+    handed_over(scenario, loop, reserved_fences=3)
 
 
-def stolen(scene: Scene, loop: Any) -> None:
-    inherits(scene, loop)
-    scene.process.waits += [lambda: None]
-    steal = scene.process.waits.pop(1)
-    scene.process.waits.insert(1, lambda: (steal(), scene.other.lock().force_release()))
+def freed_by_force_after_handover(scenario: Scenario, loop: Any) -> None:
+    handed_over(scenario, loop)
+    scenario.process.waits += [lambda: None]
+    hand_over = scenario.process.waits.pop(1)
+    scenario.process.waits.insert(1, lambda: (hand_over(), scenario.other.lock().force_release()))
 
 
-def heir(scene: Scene, loop: Any) -> Callable[[Process], Any]:
-    return lambda process: process.sit(loop)
+def hands_over(scenario: Scenario, loop: Any) -> Callable[[Process], Any]:
+    return lambda process: process.add_waiter(loop)
 
 
-def lined_up(scene: Scene, loop: Any) -> Callable[[Process], Any]:
-    def sit(process: Process) -> Any:
+def requeues(scenario: Scenario, loop: Any) -> Callable[[Process], Any]:
+    def add_waiter(process: Process) -> Any:
         (grant,) = registry.at(process.lock().lock_id)
         grant.hold.hand_overs = 16
-        return process.sit(loop)
+        return process.add_waiter(loop)
 
-    return sit
+    return add_waiter
 
 
-SCENES: dict[str, Set] = {
-    "free": fates("lock/acquire"),
-    "freed while it is waited for": other_frees,
-    "a lost answer": fates("lock/acquire", "lost"),
-    "a late request": fates("lock/acquire", "late"),
+SCENARIOS: dict[str, SetUp] = {
+    "free": outcomes("lock/acquire"),
+    "released during the wait": other_process_releases,
+    "a lost reply": outcomes("lock/acquire", "lost"),
+    "a late request": outcomes("lock/acquire", "late"),
     "a late request, then busy": busy_after_a_late_request,
-    "down": fates("lock/acquire", *["down"] * 20),
-    "handed over": inherits,
-    "handed over with a reserved fence": inherits_unasked,
-    "stolen from the one before": stolen,
-    "handed on": heir,
-    "lined up again": lined_up,
-    "released with a lost answer": fates("lock/release", "lost"),
-    "released with a late request": fates("lock/release", "late"),
-    "released in an outage": fates("lock/release", "down"),
+    "down": outcomes("lock/acquire", *["down"] * 20),
+    "handed over": handed_over,
+    "handed over with a reserved fence": handed_over_with_reserved_fence,
+    "freed by force after the hand-over": freed_by_force_after_handover,
+    "handed over to a waiter": hands_over,
+    "requeued after the limit of hand-overs": requeues,
+    "released with a lost reply": outcomes("lock/release", "lost"),
+    "released with a late request": outcomes("lock/release", "late"),
+    "released in an outage": outcomes("lock/release", "down"),
 }
 
 
-def in_thread(scene: Scene, set: Set) -> None:
-    during = set(scene, None)
+def in_thread(scenario: Scenario, set_up: SetUp) -> None:
+    while_held = set_up(scenario, None)
     waiter = None
     try:
-        grant = scene.process.lock().acquire(timeout=3)
+        grant = scenario.process.lock().acquire(timeout=3)
         if grant is not None:
-            waiter = during and during(scene.process)
+            waiter = while_held and while_held(scenario.process)
             grant.release()
     finally:
         if waiter is not None:
-            scene.process.stand(waiter)
+            scenario.process.remove_waiter(waiter)
 
 
-def in_task(scene: Scene, set: Set) -> None:
+def in_task(scenario: Scenario, set_up: SetUp) -> None:
     async def main() -> None:
-        during = set(scene, running_loop())
+        while_held = set_up(scenario, running_loop())
         waiter = None
         try:
-            grant = await scene.process.lock().aacquire(timeout=3)
+            grant = await scenario.process.lock().aacquire(timeout=3)
             if grant is not None:
-                waiter = during and during(scene.process)
+                waiter = while_held and while_held(scenario.process)
                 await grant.arelease()
         finally:
             if waiter is not None:
-                scene.process.stand(waiter)
+                scenario.process.remove_waiter(waiter)
 
     asyncio.run(main())
 
 
 @pytest.fixture(autouse=True)
 def blocking_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those around the task under test are no tasks."""
+    """Allow the callers around the task under test to block its loop."""
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
 
-def play(time: StoppedClock, drive: Any, set: Set, strike: Any = None) -> tuple[Scene, BaseException | None]:
-    scene = Scene(time)
-    scene.process.strike = strike
+def run_scenario(
+    time: VirtualClock, drive: Any, set_up: SetUp, interruption: Any = None
+) -> tuple[Scenario, BaseException | None]:
+    scenario = Scenario(time)
+    scenario.process.interruption = interruption
     try:
-        drive(scene, set)
+        drive(scenario, set_up)
     except BaseException as error:  # noqa: BLE001 - judged
-        return scene, error
-    return scene, None
+        return scenario, error
+    return scenario, None
 
 
-@pytest.mark.parametrize("set", SCENES.values(), ids=SCENES)
-def test_sync_and_async_methods_perform_the_same_effects(set: Set, time: StoppedClock) -> None:
+@pytest.mark.parametrize("set_up", SCENARIOS.values(), ids=SCENARIOS)
+def test_sync_and_async_methods_perform_the_same_effects(set_up: SetUp, time: VirtualClock) -> None:
     """[F25] acquire and aacquire, release and arelease."""
-    (sync, error), (task, other) = play(time, in_thread, set), play(time, in_task, set)
+    (sync, error), (task, other) = run_scenario(time, in_thread, set_up), run_scenario(time, in_task, set_up)
     assert (sync.process.effects, repr(error)) == (task.process.effects, repr(other))
     assert len(sync.process.effects) >= 4
-    assert sync.left_behind() == task.left_behind() == []
+    assert sync.leftovers() == task.leftovers() == []
 
 
 @pytest.mark.parametrize("drive", [in_thread, in_task], ids=["sync", "async"])
-@pytest.mark.parametrize("set", SCENES.values(), ids=SCENES)
-def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set: Set, time: StoppedClock) -> None:
-    """[L16] [H3] [H21] [X2] Before each effect and after it: no waiter, no renewal, no token without an owner, no grant. A task
-    is struck by a cancellation as well."""
-    uncontended, _ = play(time, drive, set)
+@pytest.mark.parametrize("set_up", SCENARIOS.values(), ids=SCENARIOS)
+def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set_up: SetUp, time: VirtualClock) -> None:
+    """[L16] [H3] [H21] [X2] Before or after each effect: no waiter, no renewal, no token without an owner, no grant.
+    Tasks are also cancelled."""
+    uncontended, _ = run_scenario(time, drive, set_up)
     errors = (KeyboardInterrupt, SystemExit, asyncio.CancelledError)[: 2 + (drive is in_task)]
     for number, after, kind in itertools.product(range(len(uncontended.process.effects)), (False, True), errors):
         error = kind(number)
-        scene, raised = play(time, drive, set, (number, after, error))
-        where = f"{kind.__name__} {'after' if after else 'before'} {number} of {scene.process.effects}"
+        scenario, raised = run_scenario(time, drive, set_up, (number, after, error))
+        where = f"{kind.__name__} {'after' if after else 'before'} {number} of {scenario.process.effects}"
         assert raised is error or (raised and error in (raised.__context__, raised.__cause__)), where
-        assert scene.left_behind() == [], where
+        assert scenario.leftovers() == [], where

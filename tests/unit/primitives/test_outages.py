@@ -1,4 +1,4 @@
-"""For how long a store is asked again: one rule for all commands, and one memory of a server that is down."""
+"""How long commands are retried, and how a server that is known to be down fails all callers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.load_commands import clear_command
 from django_redis_locks.primitives.shared.retry import retry_command
-from tests.unit.primitives.scene import Scene
+from tests.unit.primitives.scenario import Scenario
 
 DOWN = ["down"] * 99
 
@@ -35,45 +35,45 @@ CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("fate", ["lost", "dropped", "down", "loading"])
-def test_one_lost_answer_fails_no_call(scene: Scene, call: str, fate: str) -> None:
-    """[E12] Each step may be repeated: the call goes on within `BACKEND_WAIT`."""
+@pytest.mark.parametrize("outcome", ["lost", "dropped", "down", "loading"])
+def test_calls_succeed_after_one_lost_reply(scenario: Scenario, call: str, outcome: str) -> None:
+    """[E12] Each command may be repeated: the call retries within `BACKEND_WAIT`."""
     command, make_call = CALLS[call]
-    scene.process.engine.locks = scene.process.locks
-    grant = scene.process.lock(expire=5, reentrant=True).acquire()
-    scene.process.backend.fates[command] = [fate]
-    make_call(scene.process.lock(expire=20, reentrant=True), grant)
-    assert scene.process.effects.count(command) == 2
+    scenario.process.engine.locks = scenario.process.locks
+    grant = scenario.process.lock(expire=5, reentrant=True).acquire()
+    scenario.process.backend.outcomes[command] = [outcome]
+    make_call(scenario.process.lock(expire=20, reentrant=True), grant)
+    assert scenario.process.effects.count(command) == 2
 
 
-def test_call_on_a_hold_ends_with_its_lease(scene: Scene) -> None:
-    """[E12]"""
-    grant = scene.process.lock(expire=1).acquire()
-    scene.process.backend.fates["lock/release"] = DOWN[:]
+def test_release_is_retried_until_the_lease_ends(scenario: Scenario) -> None:
+    """[E12] Later it would raise LockLost in any case."""
+    grant = scenario.process.lock(expire=1).acquire()
+    scenario.process.backend.outcomes["lock/release"] = DOWN[:]
     with pytest.raises(LockLost, match="expired"):
         grant.release()
-    assert scene.time.time == pytest.approx(grant.hold.deadline)
+    assert scenario.time.time == pytest.approx(grant.hold.deadline)
 
 
-@pytest.mark.parametrize("fate", ["down", "loading"])
-def test_open_lock_opens_after_backend_wait(scene: Scene, fate: str) -> None:
-    """[E18] Whether the store can't be reached or refuses for now; a closed one is waited for as long as `wait` says if it
-    refuses."""
-    scene.process.backend.fates["lock/acquire"] = [fate] * 99
-    begin = scene.time.time
-    assert scene.process.lock(on_backend_error="open").acquire(timeout=30).fence is None
-    assert scene.time.time - begin == pytest.approx(2.0)
+@pytest.mark.parametrize("outcome", ["down", "loading"])
+def test_open_lock_opens_after_backend_wait(scenario: Scenario, outcome: str) -> None:
+    """[E18] Whether the store is unreachable or loading. A lock that isn't open waits for a loading store up to
+    `wait`."""
+    scenario.process.backend.outcomes["lock/acquire"] = [outcome] * 99
+    begin = scenario.time.time
+    assert scenario.process.lock(on_backend_error="open").acquire(timeout=30).fence is None
+    assert scenario.time.time - begin == pytest.approx(2.0)
 
 
-def test_server_that_is_down_fails_later_callers_at_once(scene: Scene) -> None:
-    """[E18] One caller pays; whatever the others want of it, no request is sent. The first answer ends that."""
-    process = scene.process
+def test_server_that_is_down_fails_later_callers_at_once(scenario: Scenario) -> None:
+    """[E18] After the first caller, no call of any kind sends a request. The first successful probe ends that."""
+    process = scenario.process
     held = process.locks.lock("held").acquire()
-    process.backend.fates["lock/acquire"] = DOWN[:]
+    process.backend.outcomes["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
         process.lock().acquire()
-    begin = scene.time.time
-    process.backend.fates.clear()
+    begin = scenario.time.time
+    process.backend.outcomes.clear()
     calls: list[Callable[[], object]] = [
         process.lock(wait=60).acquire,
         process.locks.record("r").get,
@@ -84,8 +84,8 @@ def test_server_that_is_down_fails_later_callers_at_once(scene: Scene) -> None:
     for call in calls:
         with pytest.raises(LockBackendError, match="known to be down"):
             call()
-    assert scene.time.time == begin
-    process.backend.fates["probe"] = ["down"]
+    assert scenario.time.time == begin
+    process.backend.outcomes["probe"] = ["down"]
     process.outage.probe()
     with pytest.raises(LockBackendError, match="known to be down"):
         process.lock().acquire()
@@ -94,78 +94,79 @@ def test_server_that_is_down_fails_later_callers_at_once(scene: Scene) -> None:
     held.release()
 
 
-def test_caller_with_more_patience_waits_for_a_server_that_is_down(scene: Scene) -> None:
-    """[E18] The server is down after the shortest `BACKEND_WAIT`. If nothing probes it any more, a caller asks it."""
-    process = scene.process
-    process.backend.fates["lock/acquire"] = DOWN[:]
+def test_caller_with_a_longer_backend_wait_waits_for_a_server_that_is_down(scenario: Scenario) -> None:
+    """[E18] The server counts as down after the shortest `BACKEND_WAIT`. Without a probe, a caller sends its
+    request."""
+    process = scenario.process
+    process.backend.outcomes["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
         process.lock().acquire()
-    process.backend.fates.clear()
-    begin = scene.time.time
-    patient = Locks(replace(process.locks.settings, backend_wait=20.0), process.engine)
-    patient.lock("b", wait=60).acquire().release()
-    assert 1 < scene.time.time - begin < 10
+    process.backend.outcomes.clear()
+    begin = scenario.time.time
+    patient_client = Locks(replace(process.locks.settings, backend_wait=20.0), process.engine)
+    patient_client.lock("b", wait=60).acquire().release()
+    assert 1 < scenario.time.time - begin < 10
     process.lock().acquire().release()
 
 
-def test_one_caller_asks_a_server_that_nothing_probes(scene: Scene) -> None:
-    """[E18] The thread that probes may be gone; the others still fail at once."""
-    process = scene.process
-    process.backend.fates["lock/acquire"] = DOWN[:]
+def test_one_caller_sends_a_request_if_the_probes_have_stopped(scenario: Scenario) -> None:
+    """[E18] The probing thread may have ended; the other callers still fail at once."""
+    process = scenario.process
+    process.backend.outcomes["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
         process.lock().acquire()
-    scene.time.time += 6
-    for asked in (1, 0, 0):
-        left = len(process.backend.fates["lock/acquire"])
+    scenario.time.time += 6
+    for requests in (1, 0, 0):
+        left = len(process.backend.outcomes["lock/acquire"])
         with pytest.raises(LockBackendError):
             process.lock().acquire()
-        assert left - len(process.backend.fates["lock/acquire"]) == asked
+        assert left - len(process.backend.outcomes["lock/acquire"]) == requests
 
 
-def test_write_to_a_cache_is_sent_to_a_server_that_is_down(scene: Scene) -> None:
-    """[S2] It voids loads: what is written may reach its own server."""
-    process = scene.process
-    process.backend.fates["lock/acquire"] = DOWN[:]
+def test_write_to_a_cache_is_sent_to_a_server_that_is_down(scenario: Scenario) -> None:
+    """[S2] It invalidates loads, since the written value may be on another server, which is up."""
+    process = scenario.process
+    process.backend.outcomes["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
         process.lock().acquire()
     run(retry_command(clear_command("generation")), process.engine)
-    process.backend.fates.clear()
+    process.backend.outcomes.clear()
     process.lock().acquire().release()
 
 
-def test_forced_release_that_is_repeated_frees_no_later_hold(scene: Scene) -> None:
-    """[E12] Its first copy freed the lock, and another caller has it by now."""
-    scene.other.hold()
+def test_repeated_force_release_frees_no_later_hold(scenario: Scenario) -> None:
+    """[E12] The first request freed the lock, and another caller has acquired it since."""
+    scenario.other.hold()
     later: list[Hold] = []
-    scene.process.backend.fates["lock/force_release"] = ["lost"]
-    scene.process.engine.handlers[Sleep] = lambda effect: later.append(scene.other.hold())
-    assert scene.process.lock().force_release()
-    holder = scene.process.lock().holder()
+    scenario.process.backend.outcomes["lock/force_release"] = ["lost"]
+    scenario.process.engine.handlers[Sleep] = lambda effect: later.append(scenario.other.hold())
+    assert scenario.process.lock().force_release()
+    holder = scenario.process.lock().holder()
     assert holder is not None
     assert [hold.fence for hold in later] == [holder.fence]
 
 
 @pytest.mark.parametrize("gap", [1.0, 60.0])
-def test_failures_far_apart_are_no_outage(scene: Scene, gap: float) -> None:
-    """[E18] Only a server that was unreachable for `BACKEND_WAIT` is known to be down, not one that was so now and then."""
-    fates = scene.process.backend.fates["lock/acquire"] = []
+def test_failures_with_long_gaps_are_no_outage(scenario: Scenario, gap: float) -> None:
+    """[E18] A server is known to be down after it was unreachable for `BACKEND_WAIT` without a gap."""
+    outcomes = scenario.process.backend.outcomes["lock/acquire"] = []
     for _ in range(4):
-        fates.append("down")
+        outcomes.append("down")
         with pytest.raises(LockBackendError):
-            scene.process.lock().acquire(timeout=0)
-        scene.time.time += gap
+            scenario.process.lock().acquire(timeout=0)
+        scenario.time.time += gap
     if gap > 2:
-        scene.process.lock().acquire(timeout=0).release()
+        scenario.process.lock().acquire(timeout=0).release()
     else:
         with pytest.raises(LockBackendError, match="known to be down"):
-            scene.process.lock().acquire(timeout=0)
+            scenario.process.lock().acquire(timeout=0)
 
 
-def test_forked_child_finds_out_for_itself(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[E18] The thread that asks whether the server is back is its parent's; C code may fork without a word."""
-    scene.process.backend.fates["lock/acquire"] = DOWN[:]
+def test_forked_child_forgets_the_outage_of_its_parent(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E18] The probing thread exists only in the parent; C code may fork without Python's hooks."""
+    scenario.process.backend.outcomes["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
-        scene.process.lock().acquire()
-    scene.process.backend.fates.clear()
+        scenario.process.lock().acquire()
+    scenario.process.backend.outcomes.clear()
     monkeypatch.setattr(os, "getpid", lambda: 4711)
-    assert scene.process.lock().acquire(timeout=0)
+    assert scenario.process.lock().acquire(timeout=0)

@@ -1,4 +1,4 @@
-"""A process and its neighbour on one memory store, in a time that only their waits move, and what goes wrong on the way."""
+"""Two processes on one memory store, with a virtual clock and injected faults."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from django_redis_locks.primitives.shared.requests import AcquireRequest
 _numbers = itertools.count()
 
 
-class StoppedClock:
-    """The test's own sleeps move it; a maintenance thread that an earlier test began sleeps in real time."""
+class VirtualClock:
+    """Only the test's own waits advance it; the maintenance thread of an earlier test sleeps in real time."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -49,42 +49,42 @@ class StoppedClock:
 
 
 class FaultyBackend(MemoryBackend):
-    """``fates`` are those of the next commands with a name: "ok", "lost", "dropped", "late", "stale", "down",
-    "loading" or "refused"."""
+    """A memory backend with faults. ``outcomes`` has those of the next commands, by name: "ok", "lost" (the reply),
+    "dropped" (the request), "late" (executed later), "stale", "down", "loading" or "refused"."""
 
-    def __init__(self, location: str, time: StoppedClock) -> None:
+    def __init__(self, location: str, time: VirtualClock) -> None:
         super().__init__(location)
-        self.fates: dict[str, list[str]] = {}
+        self.outcomes: dict[str, list[str]] = {}
         self.delays: list[float] = []
-        """Seconds that the next answers take."""
+        """Seconds that the next replies take."""
         self._late: list[Command[Any]] = []
         self._time = time
 
     def call(self, command: Command[Any]) -> Any:
-        fates = self.fates.get(command.name)
-        fate = fates.pop(0) if fates else "ok"
-        if fate in {"down", "loading", "refused"}:
-            raise LockBackendError(f"it is {fate}", transient=fate != "refused", unreachable=fate == "down")
-        reply = super().call(command) if fate in {"ok", "lost"} else None
-        if fate == "late":
+        outcomes = self.outcomes.get(command.name)
+        outcome = outcomes.pop(0) if outcomes else "ok"
+        if outcome in {"down", "loading", "refused"}:
+            raise LockBackendError(f"it is {outcome}", transient=outcome != "refused", unreachable=outcome == "down")
+        reply = super().call(command) if outcome in {"ok", "lost"} else None
+        if outcome == "late":
             self._late.append(command)
         self._time.time += self.delays.pop(0) if self.delays else 0.0
-        if fate != "ok":
+        if outcome != "ok":
             raise LockBackendError(
                 "no answer",
                 outcome_unknown=True,
                 transient=True,
                 unreachable=True,
-                on_reused_connection=fate == "stale",
+                on_reused_connection=outcome == "stale",
             )
         return reply
 
     def probe(self) -> None:
-        if self.fates.get("probe"):
-            raise LockBackendError(f"it is {self.fates['probe'].pop(0)}", transient=True, unreachable=True)
+        if self.outcomes.get("probe"):
+            raise LockBackendError(f"it is {self.outcomes['probe'].pop(0)}", transient=True, unreachable=True)
 
-    def carry_out_late(self) -> None:
-        """The copies of requests that were given up arrive."""
+    def execute_late_requests(self) -> None:
+        """Execute the delayed requests."""
         while self._late:
             super().call(self._late.pop())
 
@@ -93,19 +93,19 @@ class FaultyBackend(MemoryBackend):
 
 
 class Process:
-    """An engine without a maintenance thread. Its effects are noted, and an exception may strike at one of them.
+    """An engine without a maintenance thread. It records its effects, and may raise an exception at one of them.
 
     Attributes:
-        effects: their kinds, and the names of commands.
-        strike: the number of the effect, whether it is carried out before, and what is raised.
-        waits: what happens when a caller begins to wait, the first time, the second time, …
+        effects: the types of the effects, and the names of commands.
+        interruption: the number of an effect, whether it is performed first, and the exception to raise.
+        waits: functions to call when a caller begins to wait: at its first wait, its second one, …
     """
 
-    def __init__(self, location: str, time: StoppedClock) -> None:
+    def __init__(self, location: str, time: VirtualClock) -> None:
         self.backend = FaultyBackend(location, time)
         self.time = time
         self.engine = engine.Engine(self.backend)
-        del engine._queues[self.backend.identity]  # each process has its own
+        del engine._queues[self.backend.identity]  # each process has its own queues
         self._maintenance = self.engine._maintenance
         self.outage = self.engine._outage
         self.outage._thread.start = lambda: None  # type: ignore[method-assign]
@@ -114,22 +114,22 @@ class Process:
         self.locks = Locks(AliasSettings(*settings), self.engine)
         self.effects: list[str] = []
         self.renewed: list[Hold] = []
-        self.strike: tuple[int, bool, BaseException] | None = None
+        self.interruption: tuple[int, bool, BaseException] | None = None
         self.waits: list[Callable[[], object]] = []
-        self._aside = False
-        """Somebody else of this process acts."""
+        self._other_caller = False
+        """Whether another caller of this process runs, whose effects aren't recorded."""
         watch, unwatch = self.engine.watch, self.engine.unwatch
-        self.engine.watch = lambda hold, *about: self._noting(watch, "watch", hold, *about)
-        self.engine.unwatch = lambda hold: self._noting(unwatch, "unwatch", hold)
+        self.engine.watch = lambda hold, *about: self._recorded(watch, "watch", hold, *about)
+        self.engine.unwatch = lambda hold: self._recorded(unwatch, "unwatch", hold)
         self.engine.call_at = self._call_at  # type: ignore[method-assign, assignment]
         handlers, ahandlers = self.engine.handlers, self.engine.ahandlers
         for kind, perform in list(handlers.items()):
-            handlers[kind] = lambda effect, perform=perform: self._noting(perform, self._name(effect), effect)
+            handlers[kind] = lambda effect, perform=perform: self._recorded(perform, self._name(effect), effect)
         for kind, perform in list(ahandlers.items()):
-            ahandlers[kind] = lambda effect, perform=perform: self._anoting(perform, self._name(effect), effect)
+            ahandlers[kind] = lambda effect, perform=perform: self._arecorded(perform, self._name(effect), effect)
 
-    def _call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
-        """Of a task: time passes unless something wakes it within a few turns of its loop."""
+    def _call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], object]:
+        """A timer of a task: time passes unless the task is woken within a few iterations of its loop."""
         loop = asyncio.get_running_loop()
         handles: list[asyncio.Handle] = []
 
@@ -138,7 +138,7 @@ class Process:
                 handles[:] = [loop.call_soon(attempt, left - 1)]
             else:
                 self.time.time = max(self.time.time, at)
-                ring()
+                callback()
 
         def cancel() -> None:
             handles[0].cancel()
@@ -151,85 +151,87 @@ class Process:
             self.waits.pop(0)()
         return effect.name if isinstance(effect, Command) else type(effect).__name__
 
-    def _begin(self, name: str, hold: Any) -> bool:
-        if self._aside:
+    def _record(self, name: str, hold: Any) -> bool:
+        if self._other_caller:
             return False
         if name == "watch":
             self.renewed.append(hold)
-        here = self.strike is not None and len(self.effects) == self.strike[0]
+        here = self.interruption is not None and len(self.effects) == self.interruption[0]
         self.effects.append(name)
-        if here and not self.strike[1]:  # type: ignore[index]
-            raise self.strike[2]  # type: ignore[index]
+        if here and not self.interruption[1]:  # type: ignore[index]
+            raise self.interruption[2]  # type: ignore[index]
         return here
 
-    def _noting(self, perform: Any, name: str, *about: Any) -> Any:
-        here = self._begin(name, about[0])
+    def _recorded(self, perform: Any, name: str, *about: Any) -> Any:
+        here = self._record(name, about[0])
         try:
             return perform(*about)
         finally:
             if here:
-                raise self.strike[2]  # type: ignore[index]
+                raise self.interruption[2]  # type: ignore[index]
 
-    async def _anoting(self, perform: Any, name: str, *about: Any) -> Any:
-        here = self._begin(name, about[0])
+    async def _arecorded(self, perform: Any, name: str, *about: Any) -> Any:
+        here = self._record(name, about[0])
         try:
             return await perform(*about)
         finally:
             if here:
-                raise self.strike[2]  # type: ignore[index]
+                raise self.interruption[2]  # type: ignore[index]
 
     def lock(self, **options: Any) -> Lock:
         return self.locks.rlock("a", **options) if options.pop("reentrant", False) else self.locks.lock("a", **options)
 
     def hold(self, loop: Any = None, **options: Any) -> Hold:
-        """Somebody else of this process acquires the lock."""
-        hold = self._else(self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), loop)))
+        """Let another caller of this process acquire the lock."""
+        hold = self._run_as_other_caller(
+            self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), loop))
+        )
         assert isinstance(hold, Hold)
         return hold
 
     def free(self, hold: Hold) -> bool:
-        """And gives it back."""
+        """Let it release the lock."""
         assert hold.release_grant(next(iter(hold.open_grants)))
-        return self._else(self.lock().releasing(hold, hold.loop))
+        return self._run_as_other_caller(self.lock().releasing(hold, hold.loop))
 
-    def _else(self, program: Any) -> Any:
-        self._aside = True
+    def _run_as_other_caller(self, program: Any) -> Any:
+        self._other_caller = True
         try:
             return run(program, self.engine)
         finally:
-            self._aside = False
+            self._other_caller = False
 
-    def sit(self, loop: Any = None) -> Waiter:
-        """Somebody else of this process waits."""
+    def add_waiter(self, loop: Any = None) -> Waiter:
+        """Let another caller of this process wait."""
         lock = self.lock()
         waiter = Waiter(lock.lock_id, loop, lock.keys.inbox, 10_000)
         self.engine._queues._enqueue(waiter, self.engine)
         return waiter
 
-    def stand(self, waiter: Waiter) -> None:
+    def remove_waiter(self, waiter: Waiter) -> None:
         self.engine._queues.leave(LeaveQueue(waiter, 0.0), self.engine)
 
     def wait_until_idle(self) -> None:
-        """Late copies arrive, and the janitor does what was left to it."""
-        self.backend.carry_out_late()
+        """Execute late requests and pending cleanups."""
+        self.backend.execute_late_requests()
         while self._maintenance._jobs:
             self._maintenance._jobs.popleft()()
         while self._maintenance._cleanups._due:
             self._maintenance._cleanups.run(inf, inf)
 
 
-class Scene:
-    def __init__(self, time: StoppedClock) -> None:
-        self.location = f"scene {next(_numbers)}"
+class Scenario:
+    def __init__(self, time: VirtualClock) -> None:
+        self.location = f"scenario {next(_numbers)}"
         self.time = time
         self.process, self.other = Process(self.location, time), Process(self.location, time)
 
     def forget(self) -> Any:
         return memory._stores.pop(self.location, None)
 
-    def left_behind(self) -> list[str]:
-        """What remains when the others are gone too, and the janitor has done its work."""
-        self.process.strike = None
+    def leftovers(self) -> list[str]:
+        """What remains after the end of all callers, late requests and cleanups."""
+        self.process.interruption = None
         for wait in self.process.waits:
             wait()
         left = [f"renewal of {hold.token}" for hold in self.process.renewed if hold.state is State.HELD]
