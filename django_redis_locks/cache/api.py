@@ -1,4 +1,4 @@
-"""The public functions that load one value: ``get_or_load`` and ``refresh``, and their a-twins."""
+"""The public functions that load one value: ``get_or_load`` and ``refresh``, ``aget_or_load`` and ``arefresh``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def get_or_load(
     loaders.check_sync(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)
     first_read = None
-    if not coordinator.same_server:  # a hit costs the cache's own get, with little on top
+    if not coordinator.same_server:  # a hit costs little more than the cache's own get
         first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
         if (
             first_read.value is not MISSING
@@ -176,8 +176,8 @@ def refresh(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
-    isn't stored: it may be older than the change that this refresh is for.
+    """Load a value now and store it, whether or not the cache has one. A load that is already running doesn't store its
+    value, which may be older than the change that this refresh is for.
 
     Args:
         key: as for the cache's own ``get``.
@@ -235,8 +235,8 @@ async def arefresh(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Load a value now and store it, whether or not the cache has one. The value of a load that is already running
-    isn't stored: it may be older than the change that this refresh is for.
+    """Load a value now and store it, whether or not the cache has one. A load that is already running doesn't store its
+    value, which may be older than the change that this refresh is for.
 
     Args:
         key: as for the cache's own ``aget``.

@@ -1,4 +1,4 @@
-"""The arguments that the functions of the cache have in common."""
+"""Checks the arguments that ``get_or_load`` and the other public functions share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def coordinator_and_options(
     coordinator, options = coordinator_of(alias, using), options_for(alias, given)
     if options.refresh == "celery":
         raise TypeError(
-            'refresh="celery" is for functions with @cached: a worker finds those by their name, and knows nothing of this '
-            'loader. Decorate it, or take refresh="thread"'
+            'refresh="celery" is for functions with @cached, which a worker can import by name. Decorate the loader, or '
+            'use refresh="thread"'
         )
     return coordinator, options

@@ -26,9 +26,8 @@ def invalidate(
     replica_lag: Duration = 0,
     immediate: bool = False,
 ) -> None:
-    """Delete values, and void the loads that are running: what they bring isn't stored. Inside a transaction this is
-    done after COMMIT: until then a load would only read what is about to change. A store that fails then is only
-    logged.
+    """Delete values, and void the loads that are running, so that they don't store theirs. Inside a transaction this is
+    done after COMMIT, since a load before that would read the old data; a failure of the store is then only logged.
 
     Args:
         *keys: as for the cache's own ``delete``.
@@ -37,12 +36,13 @@ def invalidate(
         using: as for ``get_or_load``.
         stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them
             loads.
-        replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
-        immediate: do it now, even inside a transaction.
+        replica_lag: seconds by which a replica may lag: values that are loaded within that time are kept no longer than
+            that.
+        immediate: invalidate now, even inside a transaction.
 
     Raises:
-        LockBackendError: the store doesn't answer, or refuses, and old values may stay. The invalidation is repeated in
-            the background until it succeeds.
+        LockBackendError: the store can't be reached, or refuses, and old values may stay. The invalidation is repeated
+            in the background until it succeeds.
         ValueError: an argument is out of its range.
     """
     coordinator = coordinator_of(cache, using)
@@ -70,7 +70,7 @@ async def ainvalidate(
     replica_lag: Duration = 0,
     immediate: bool = False,
 ) -> None:
-    """Delete values, and void the loads that are running: what they bring isn't stored. This is done at once, as
+    """Delete values, and void the loads that are running, so that they don't store theirs. This is done at once, since
     asynchronous code has no transactions. Inside ``sync_to_async`` call ``invalidate``.
 
     Args:
@@ -80,12 +80,13 @@ async def ainvalidate(
         using: as for ``aget_or_load``.
         stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them
             loads.
-        replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
+        replica_lag: seconds by which a replica may lag: values that are loaded within that time are kept no longer than
+            that.
         immediate: without effect; accepted so that the two functions take the same arguments.
 
     Raises:
-        LockBackendError: the store doesn't answer, or refuses, and old values may stay. The invalidation is repeated in
-            the background until it succeeds.
+        LockBackendError: the store can't be reached, or refuses, and old values may stay. The invalidation is repeated
+            in the background until it succeeds.
         ValueError: an argument is out of its range.
     """
     coordinator = coordinator_of(cache, using)

@@ -1,4 +1,4 @@
-"""System checks of ``CACHES`` entries that wrap another one, and of cached functions. No check asks a server."""
+"""System checks of ``StampedeCache`` entries and of functions that workers refresh. They send no requests."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckM
 
 
 def _workers() -> Iterator[Problem]:
-    """Warn if workers may not know the task that refreshes cached functions. Nothing is imported for this check: a
-    module that the loaded project hasn't imported isn't imported in its workers either, unless Celery's settings name
-    it."""
+    """Warn if workers may not have the task that refreshes cached functions.
+
+    They have it if the project imports ``celery_locks``, or if Celery's settings name it. The check itself imports
+    nothing.
+    """
     paths = refreshed_by_celery()
     if not paths or "celery_locks" in sys.modules:
         return
@@ -47,8 +49,8 @@ def _workers() -> Iterator[Problem]:
             return
     yield Problem(
         "W048",
-        f'{paths[0]} has refresh="celery", and celery_locks isn\'t loaded: workers may not know its task.',
-        "Import celery_locks where the project's app of Celery is made, or name it in the app's imports.",
+        f'{paths[0]} has refresh="celery", and celery_locks isn\'t imported: workers may not have its task.',
+        "Import celery_locks in the module of the project's Celery app, or name it in the app's imports.",
     )
 
 
@@ -58,8 +60,8 @@ def _sessions(wrappers: Mapping[str, Any]) -> Iterator[Problem]:
         raw = wrappers[alias]["LOCATION"]
         yield Problem(
             "W046",
-            f"Sessions are kept in the cache {alias!r}, which guards loads.",
-            f"No other caller loads a session, and each save costs one more request. Set SESSION_CACHE_ALIAS = {raw!r}.",
+            f"Sessions are kept in the cache {alias!r}, a StampedeCache.",
+            f"It has no use for sessions, and each save costs one more request. Set SESSION_CACHE_ALIAS = {raw!r}.",
         )
 
 
@@ -70,5 +72,5 @@ def _replicas(wrappers: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 "W047",
                 f"CACHES[{alias!r}]: the cache {entry['LOCATION']!r} has several servers, and its get() reads from replicas.",
-                "A replica may not have yet what was just loaded or deleted. get_or_set() asks the first server only.",
+                "A replica may lag behind what was just loaded or deleted. get_or_set() reads from the first server only.",
             )

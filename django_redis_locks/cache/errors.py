@@ -1,4 +1,7 @@
-"""Exceptions of loads, besides those of their loaders: ``LoadError`` ← ``LoadFailed``, ``LoadTimeout``."""
+"""Exceptions of loads: ``LoadError`` and its subclasses ``LoadFailed`` and ``LoadTimeout``.
+
+A loader's own exceptions are raised as they are.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def for_another_caller(error: BaseException, traceback: TracebackType | None) -> BaseException:
-    """Return a copy of an exception for another caller: one object raised by many callers would collect all their
-    tracebacks."""
+    """Return a copy of an exception for another caller: one object that is raised by many callers would collect the
+    tracebacks of all of them."""
     kind = type(error)
     try:
-        if isinstance(kind.__init__, FunctionType):  # it may change its arguments
-            again = kind.__new__(kind, *error.args)
-            again.args = error.args
-            vars(again).update(vars(error))
+        if isinstance(kind.__init__, FunctionType):  # not called: its parameters may differ from ``args``
+            duplicate = kind.__new__(kind, *error.args)
+            duplicate.args = error.args
+            vars(duplicate).update(vars(error))
         else:
-            again = copy.copy(error)
+            duplicate = copy.copy(error)
     except Exception:  # noqa: BLE001 - whatever the exception's class raises
-        again = error
-    again.__cause__, again.__context__ = error.__cause__, error.__context__
-    again.__suppress_context__ = error.__suppress_context__
-    return again.with_traceback(traceback)
+        duplicate = error
+    duplicate.__cause__, duplicate.__context__ = error.__cause__, error.__context__
+    duplicate.__suppress_context__ = error.__suppress_context__
+    return duplicate.with_traceback(traceback)
 
 
 class LoadError(Exception):
@@ -40,9 +43,8 @@ class LoadError(Exception):
 
 
 class LoadFailed(LoadError):
-    """The loader of another caller failed a moment ago, so this caller didn't load; or a loader called
-    ``LoadContext.fail``."""
+    """The loader failed for another caller a moment ago, and wasn't called again; or it called ``LoadContext.fail``."""
 
 
 class LoadTimeout(LoadError):
-    """Another caller is still loading the value after the time that this one waits."""
+    """Another caller is still loading the value after ``wait`` seconds, and ``on_timeout`` is ``"raise"``."""

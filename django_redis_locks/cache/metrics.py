@@ -1,4 +1,4 @@
-"""Counters, a signal and log lines about loads. Never by key: a key may contain personal data."""
+"""Counters and the signal ``load_finished``. Counters aren't kept by key, which may contain personal data."""
 
 from __future__ import annotations
 
@@ -24,31 +24,38 @@ DOWN: Final = "down"
 NESTED: Final = "nested"
 
 load_finished = Signal()
-"""A signal, sent with ``send_robust`` in the thread of the loader after it has run.
+"""A signal, sent with ``send_robust`` after a loader has run, in the loader's thread.
 
-Arguments: ``sender``, the class of the cache; ``cache``, its alias; ``key``, as the cache stores it; ``name`` of the
-    load;
-``seconds`` that the loader took; ``outcome``: ``"stored"``, ``"unstored"``, ``"failed"``, or ``"fenced"`` if a write or
-an invalidation during the load prevented the store.
+Arguments:
+    sender: the class of the cache.
+    cache: its alias.
+    key: the key as the cache stores it.
+    name: the label of the load.
+    seconds: how long the loader ran.
+    outcome: ``"stored"``, ``"unstored"``, ``"failed"``, or ``"fenced"`` if the value wasn't stored because of a write
+        or an invalidation during the load.
 """
 
 _counts: Counter[tuple[str, str]] = Counter()
 _mutex = ForkSafeLock()
 
 
-def count(alias: str, what: str) -> None:
-    with _mutex.rlock:  # an increment is a read and a write
-        _counts[alias, what] += 1
+def count(alias: str, counter: str) -> None:
+    with _mutex.rlock:  # += isn't atomic
+        _counts[alias, counter] += 1
 
 
 def counters() -> dict[tuple[str, str], int]:
     """Return the counters of this process, by (alias of the cache, name of the counter).
 
-    ``hits``, ``stale``: fresh and stale values served. ``loads``, ``failures``: loaders that returned or raised.
-    ``waits``: callers that waited for another caller's load. ``fenced``: values not stored because of a write or an
-        invalidation during the
-    load. ``timeouts``: waits that ended before the load. ``unlocked``: loads beside another one, or without a store.
-    ``down``: requests that the store failed. ``nested``: loads inside other loads that couldn't wait.
+    - ``hits``, ``stale``: fresh and stale values served.
+    - ``loads``, ``failures``: loaders that returned, or raised.
+    - ``waits``: callers that waited for another caller's load.
+    - ``fenced``: values not stored because of a write or an invalidation during the load.
+    - ``timeouts``: waits that ended before the load did.
+    - ``unlocked``: loads without a claim, beside another load or because the store is down.
+    - ``down``: failed requests to the store.
+    - ``nested``: loads inside other loads that didn't wait, since that could be a deadlock.
     """
     with _mutex.rlock:
         return dict(_counts)

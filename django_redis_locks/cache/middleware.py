@@ -1,8 +1,8 @@
-"""The two classes of Django's cache middleware for a whole site; one request renders a page.
+"""The per-site page cache: two middleware classes that let one of several concurrent requests render a page.
 
-They take the places of Django's classes in ``MIDDLEWARE``. The settings are Django's ``CACHE_MIDDLEWARE_ALIAS``,
-``CACHE_MIDDLEWARE_SECONDS`` and ``CACHE_MIDDLEWARE_KEY_PREFIX``, and ``CACHE_MIDDLEWARE_STALE`` and
-``CACHE_MIDDLEWARE_WAIT``.
+They replace Django's ``UpdateCacheMiddleware`` and ``FetchFromCacheMiddleware`` in ``MIDDLEWARE``. The settings are
+Django's ``CACHE_MIDDLEWARE_ALIAS``, ``CACHE_MIDDLEWARE_SECONDS`` and ``CACHE_MIDDLEWARE_KEY_PREFIX``, and
+``CACHE_MIDDLEWARE_STALE`` and ``CACHE_MIDDLEWARE_WAIT``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 _UPDATED_LATER = "_redis_locks_page_updated_later"
+"""Set on requests that passed the update middleware, which will store the response."""
+
 _PAGE_REQUEST = "_redis_locks_page_request"
 
 
@@ -46,14 +48,16 @@ class StampedeUpdateMiddleware(PageOptions, UpdateCacheMiddleware):
         return await self._page_request(request).afinish(response)
 
     def _page_request(self, request: HttpRequest) -> PageRequest:
-        """Return the page request of the fetch middleware, or a new one, to be stored by this middleware."""
-        earlier: PageRequest | None = vars(request).pop(_PAGE_REQUEST, None)
-        return PageRequest(self, request) if earlier is None else earlier.stored_by(self)
+        """Return the page request that the fetch middleware made, or a new one. This middleware stores its response."""
+        fetched: PageRequest | None = vars(request).pop(_PAGE_REQUEST, None)
+        return PageRequest(self, request) if fetched is None else fetched.stored_by(self)
 
 
 class StampedeFetchMiddleware(PageOptions, FetchFromCacheMiddleware):
-    """The last middleware: reads pages, and waits for those that another request renders. Without a
-    ``StampedeUpdateMiddleware``, which releases render leases, it doesn't wait."""
+    """The last middleware: reads pages, and waits for those that another request renders.
+
+    Without a ``StampedeUpdateMiddleware``, which would release render leases, it takes none and doesn't wait.
+    """
 
     def __call__(self, request: HttpRequest) -> Any:
         if self.async_mode:

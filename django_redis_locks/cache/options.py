@@ -42,7 +42,8 @@ SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class XFetch:
-    """Early refresh at random, the likelier the nearer the end of the value and the longer its load takes.
+    """Early refresh at random: it is the more probable, the closer the value is to its end and the longer its load
+    takes.
 
     Source: "Optimal Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
 
@@ -50,7 +51,7 @@ class XFetch:
         beta: above 1 refreshes earlier, below 1 later.
 
     Raises:
-        ValueError: beta is no positive number.
+        ValueError: beta isn't a positive number.
 
     Example::
 
@@ -66,8 +67,8 @@ class XFetch:
 
 
 class LoadOptions(TypedDict, total=False):
-    """The options of ``get_or_load``, ``refresh``, ``get_or_load_many``, their a-twins and ``@cached``. Times in
-    seconds, or ``timedelta``.
+    """The options of ``get_or_load``, ``refresh``, ``get_or_load_many``, their asynchronous versions and ``@cached``.
+    Times are seconds or a ``timedelta``.
 
     Attributes:
         cache: alias of ``CACHES``, or the cache.

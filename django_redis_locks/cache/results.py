@@ -15,9 +15,9 @@ class LoadResult(NamedTuple, Generic[T]):
     Attributes:
         value: the value.
         source: ``"hit"``: the cache had it, fresh; ``"stale"``: the cache had it, past its ttl; ``"loaded"``: this
-            caller loaded it; ``"waited"``: another caller loaded it while this one waited; ``"default"``: the option
-            ``default``;
-            ``"unlocked"``: this caller loaded it beside another one, or while the store was down, and it wasn't stored.
+            caller loaded it; ``"waited"``: another caller loaded it while this one waited; ``"default"``: it is the
+            option ``default``; ``"unlocked"``: this caller loaded it beside another one, or while the store was down,
+            and it wasn't stored.
         fresh_for: seconds until it is due to be loaded again, negative if it is stale; None if never, or unknown.
         waited: seconds spent waiting for another caller.
     """

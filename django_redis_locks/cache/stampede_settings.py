@@ -1,4 +1,4 @@
-"""The entry of a ``StampedeCache`` in ``CACHES``: read, checked, and applied to loads that leave its options open."""
+"""Reads and validates the entry of a ``StampedeCache`` in ``CACHES``, whose options are the defaults of loads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 USING: Final = "USING"
 
 OPTION_NAMES: Final = (USING, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
-"""The names in OPTIONS. ttl is TIMEOUT; a default would look like a value to callers of ``get_or_set``."""
+"""The names in OPTIONS. ``ttl`` is TIMEOUT; a ``default`` would look like a cached value to callers of
+``get_or_set``."""
 
 ENTRY_KEYS: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
 """The keys of an entry."""
@@ -55,10 +56,10 @@ def read_entry(location: Any, params: Mapping[str, Any], table: Mapping[str, Any
 
 
 def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOptions:
-    """Return the options of a load: those that the call gives, and for the rest those of the cache's entry.
+    """Return the options of a load: those that the call gives, and for the others those of the cache's entry.
 
     Raises:
-        InvalidCacheBackendError: the entry of the cache is wrong.
+        InvalidCacheBackendError: the entry of the cache is invalid.
         TypeError: there is no such option.
         ValueError: an option is out of its range.
     """
@@ -67,16 +68,16 @@ def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOpt
 
 
 def completed(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, completed from those of the cache's entry."""
-    both = {**preset, **given}
-    if both["ttl"] is None and "early" not in given:
-        both.pop("early", None)  # a value without an end can't be loaded ahead of it
-    return both
+    """Return the given options, and for the others those of the cache's entry."""
+    merged = {**preset, **given}
+    if merged["ttl"] is None and "early" not in given:
+        merged.pop("early", None)  # a value that never becomes stale isn't refreshed early
+    return merged
 
 
 @lru_cache
 def _preset(alias: str) -> Mapping[str, Any]:
-    """The options that the entry of a wrapper gives; empty for a cache that wraps no other."""
+    """The options in the entry of a ``StampedeCache``; empty for other caches."""
     entry = caches.settings.get(alias, {})
     if not wraps(entry):
         return {}
@@ -92,7 +93,9 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
     yield from _location(where, entry.get("LOCATION"), table)
     for name in entry:
         if name in WRAPPED_KEYS:
-            yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
+            yield Problem(
+                "E045", f"{where}: {name} is set at the wrapped cache.", f"Move it to {entry.get('LOCATION')!r}."
+            )
         elif name not in ENTRY_KEYS:
             moved = "Move it into OPTIONS." if name in OPTION_NAMES else _hint(name, (*ENTRY_KEYS, *OPTION_NAMES))
             yield Problem("E042", f"{where}: unknown key {name!r}.", moved)
@@ -104,7 +107,9 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
     yield from _using(where, given, entry.get("LOCATION"), table)
     for name, value in given.items():
         if name in WRAPPED_OPTIONS:
-            yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
+            yield Problem(
+                "E045", f"{where}: {name} is set at the wrapped cache.", f"Move it to {entry.get('LOCATION')!r}."
+            )
         elif name not in OPTION_NAMES:
             yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(name, OPTION_NAMES))
         elif name != USING:
@@ -146,12 +151,12 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
         yield Problem("E043", f"{where}: {str(error).replace(name.lower(), name, 1)}.")
         return
     if name == "ON_TIMEOUT" and value == "default":
-        yield Problem("E043", f"{where}: ON_TIMEOUT is 'load' or 'raise': get_or_set has no default to fall back on.")
+        yield Problem("E043", f"{where}: ON_TIMEOUT is 'load' or 'raise': get_or_set has no default to return.")
     if name == "REFRESH" and value == "celery":
         yield Problem(
             "E043",
-            f"{where}: REFRESH 'celery' can't be: a worker can't find what get_or_set is given.",
-            "Take 'thread', or decorate functions with @cached(refresh=\"celery\").",
+            f"{where}: REFRESH 'celery': a worker can't import the argument of get_or_set.",
+            "Use 'thread', or decorate functions with @cached(refresh=\"celery\").",
         )
 
 
@@ -161,7 +166,7 @@ def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
     alias = given.get(USING, DEFAULT)
     try:
         known = list(locks.configuration())
-    except InvalidLockBackend:  # that is said of REDIS_LOCKS
+    except InvalidLockBackend:  # reported by the check of REDIS_LOCKS
         return
     if alias not in known:
         suggestion = hint(closest(alias, known), f"There is {', '.join(map(repr, known)) or 'none'}.")
@@ -169,7 +174,7 @@ def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
 
 
 def _needs_locks(alias: str, entry: Any) -> bool:
-    """Whether the leases of loads are on a server of ``REDIS_LOCKS``. Those of a Redis cache are beside its values,
+    """Whether the leases of loads are on a server of ``REDIS_LOCKS``. Those of a Redis cache are on its own server,
     those of a local-memory cache in this process."""
     try:
         backend = import_string(entry["BACKEND"])

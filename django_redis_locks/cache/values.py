@@ -1,4 +1,4 @@
-"""The values of caches: their serialization, and the envelope with the time until which a value is fresh."""
+"""Serializers of cached values, and the envelope that adds to a value the time until which it is fresh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Values(Protocol):
 
 
 class Pickled:
-    """Serializer for a cache that serializes its values itself: it copies values for callers of one process."""
+    """Pickles values to copy them for other callers of this process. For caches that serialize values themselves."""
 
     @staticmethod
     def dumps(value: Any) -> Any:
@@ -37,9 +37,9 @@ class DjangoRedis:
 
 
 class Envelope(NamedTuple):
-    """A value with its end of freshness, as stored in caches that don't report remaining lifetimes.
+    """A value with the time until which it is fresh, as stored in caches that don't report remaining lifetimes.
 
-    ``until`` is a time of the wall clock. It decides when a value is loaded again, never whether a caller may store it.
+    ``until`` is Unix time. It decides when a value is loaded again, never whether a caller may store it.
     """
 
     value: Any
@@ -61,8 +61,8 @@ class CachedValue(NamedTuple):
 
     Attributes:
         value: ``MISSING`` if there is none.
-        fresh_for: seconds for which it is fresh, negative if it is stale; None: forever, or unknown.
-        remaining_ms: milliseconds until the cache drops it; -1: never, or unknown; -2: there is none.
+        fresh_for: seconds for which it is still fresh, negative if it is stale; None: forever, or unknown.
+        remaining_ms: milliseconds until the cache drops it; -1: never, or unknown; -2: there is no value.
     """
 
     value: Any
@@ -74,7 +74,7 @@ class CachedValue(NamedTuple):
         return self.fresh_for is None or self.fresh_for > 0
 
     def newer_than(self, before: CachedValue) -> bool:
-        """Whether it is fresh, and was stored after an earlier read."""
+        """Whether this value is fresh, and was stored after the read that returned ``before``."""
         if self.value is MISSING or not self.fresh:
             return False
         return (
@@ -89,7 +89,7 @@ NOT_FOUND = CachedValue(MISSING, None, -2)
 
 
 def value_with_lifetime(value: Any, remaining_ms: int, stale: float) -> CachedValue:
-    """Return a value with its remaining milliseconds in the cache, the last ``stale`` seconds of which it is stale."""
+    """Return a value that the cache drops in ``remaining_ms``; for the last ``stale`` seconds of that it is stale."""
     return CachedValue(value, None if remaining_ms == -1 else remaining_ms / 1000 - stale, remaining_ms)
 
 

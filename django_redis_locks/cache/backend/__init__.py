@@ -1,1 +1,1 @@
-"""``StampedeCache``, a backend of ``CACHES``."""
+"""``StampedeCache``, a cache backend that wraps another cache."""

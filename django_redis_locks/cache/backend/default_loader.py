@@ -18,7 +18,7 @@ def default_loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
     if inspect.isawaitable(default):
         if inspect.iscoroutine(default):
             default.close()
-        raise TypeError("a cache can't keep a coroutine: give aget_or_set() the function, without calling it")
+        raise TypeError("a cache can't store a coroutine: pass the function to aget_or_set(), without calling it")
     if not callable(default):
 
         async def value() -> Any:

@@ -1,6 +1,6 @@
-"""Attributes of a wrapped cache that Django's caches lack, such as ``ttl`` and ``delete_pattern`` of django-redis.
+"""Forwards attributes that Django's caches lack, such as ``delete_pattern`` of django-redis, to the wrapped cache.
 
-A method that may write is guarded like ``clear``: its keys aren't known, so it voids all running loads.
+A method that may write is guarded like ``clear``: it voids all running loads, since its keys aren't known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 READERS: Final = frozenset(
     {
-        # Of django-redis and caches with its methods: lifetimes, names of keys, locks
+        # Methods of django-redis and of caches with the same ones: lifetimes, key names, locks
         *("ttl", "pttl", "expiretime", "keys", "iter_keys", "scan", "exists", "type", "lock", "get_lock", "get_client"),
         *("make_pattern", "reverse_key", "encode", "decode", "info", "memory_usage"),
-        # What reads hashes, sets and lists
+        # Hashes, lists, sets and sorted sets
         *("hget", "hmget", "hgetall", "hkeys", "hvals", "hlen", "hexists", "llen", "lindex", "lrange", "lpos"),
         *(
             "scard",
@@ -41,7 +41,7 @@ READERS: Final = frozenset(
         *("zcard", "zcount", "zrange", "zrank", "zscore", "zmscore"),
     }
 )
-"""Methods that write nothing. Their a-twins count as well."""
+"""Methods that only read. Their asynchronous versions, with an ``a`` before the name, count as well."""
 
 ONE_KEY: Final = {
     "persist": 1,
@@ -65,14 +65,14 @@ class Wrapper(Protocol):
 
 def forward(wrapper: Wrapper, inner: BaseCache, name: str) -> Any:
     """Return an attribute of the wrapped cache; a method that may write is guarded."""
-    found = getattr(inner, name)
-    if name.startswith("_") or not inspect.isroutine(found) or not hasattr(type(inner), name):
-        return found  # an internal attribute, or no method of the class
+    attribute = getattr(inner, name)
+    if name.startswith("_") or not inspect.isroutine(attribute) or not hasattr(type(inner), name):
+        return attribute  # internal, or not a method of the class
     if {name, name.removeprefix("a")} & READERS:
-        return found
-    if inspect.iscoroutinefunction(found):
-        return _aguarded(wrapper, found)
-    return _guarded(wrapper, found, ONE_KEY.get(name))
+        return attribute
+    if inspect.iscoroutinefunction(attribute):
+        return _aguarded(wrapper, attribute)
+    return _guarded(wrapper, attribute, ONE_KEY.get(name))
 
 
 def _guarded(wrapper: Wrapper, method: Callable[..., Any], version_at: int | None) -> Callable[..., Any]:

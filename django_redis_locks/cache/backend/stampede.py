@@ -1,10 +1,9 @@
-"""``StampedeCache``: a backend for ``CACHES`` that wraps another alias. One caller loads what ``get_or_set`` misses,
-and a write through it voids the running loads of its keys.
+"""``StampedeCache``: a cache backend with one load per key in ``get_or_set``, which wraps the cache of another alias.
 
-    CACHES = {
-        "raw": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://…"},
-        "default": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "raw"},
-    }
+CACHES = {
+    "raw": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://…"},
+    "default": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "raw"},
+}
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ from .sync_in_loop import allowed_in_loop
 class StampedeCache(BaseCache):
     """A cache backend with one load per key, which wraps the cache of another alias.
 
-    Values, keys, prefix, version and their checks are those of the wrapped cache, so each of the two reads what the
-    other one wrote. A read costs nothing on top. Attributes that aren't defined here are those of the wrapped cache;
-    calls of its methods void all running loads, unless the method is known to read only.
+    Values, keys, prefix, version and validation are those of the wrapped cache, so each of the two reads what the other
+    one wrote. A read costs no additional request; a write voids the running loads of its keys. Attributes that aren't
+    defined here are those of the wrapped cache; a call of such a method voids all running loads, unless it is known to
+    only read.
 
     As with all of Django's caches, each thread or task has its own object, and its own wrapped one.
     """
@@ -86,7 +86,8 @@ class StampedeCache(BaseCache):
         return coordinator_of(self._location, self._using)
 
     def full_key(self, key: Any, version: Any = None) -> str:
-        """Return the key as the wrapped cache stores it. The call itself validates it, and warns once."""
+        """Return the key as the wrapped cache stores it, without validation: the wrapped cache validates it, and so
+        warns only once."""
         return str(self._inner.make_key(key, version=version))
 
     def _full_keys(self, keys: Iterable[Any], version: Any) -> list[str]:
@@ -189,12 +190,12 @@ class StampedeCache(BaseCache):
     # Writing
 
     def _can_write_in_one_step(self, extra: Any) -> bool:
-        """Whether one request can write the value and void the loads."""
+        """Whether one request can both write the value and void the loads of its key."""
         coordinator = self.coordinator
         return coordinator.is_django_format and not extra and not coordinator.down
 
     def _encoded(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
-        """Return the full key, the lifetime in milliseconds and the value as Django's Redis cache encodes them."""
+        """Return the full key, the lifetime in milliseconds and the value, each as Django's Redis cache encodes it."""
         full = self._inner.make_and_validate_key(key, version=version)
         seconds = self._inner.get_backend_timeout(self._timeout(timeout))
         return full, -1 if seconds is None else int(seconds * 1000), self.coordinator.values.dumps(value)
@@ -325,7 +326,7 @@ class StampedeCache(BaseCache):
         old = self._inner.version if version is None else version
         return [self.full_key(key, old), self.full_key(key, old + delta)]
 
-    # decr, adecr, decr_version and adecr_version are BaseCache's: they add what is negative
+    # decr, adecr, decr_version and adecr_version of BaseCache call the methods above with a negative delta
 
     def close(self, **extra: Any) -> None:
         self._inner.close(**extra)
@@ -335,6 +336,6 @@ class StampedeCache(BaseCache):
 
 
 def _added(envelope: Envelope, delta: int) -> tuple[int, int]:
-    """Return the sum and the seconds to keep it: the rest of the value's ttl."""
+    """Return the sum, and the seconds that are left of the value's ttl."""
     left = read_envelope(envelope).fresh_for or 0.0
     return envelope.value + delta, max(ceil(left), 1)

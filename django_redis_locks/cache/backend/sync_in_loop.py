@@ -1,7 +1,7 @@
-"""Synchronous calls of a wrapped cache in a thread that runs an event loop.
+"""Allows synchronous writes to a ``StampedeCache`` in a thread that runs an event loop.
 
-Django's caches allow such calls, and block the loop. Locks refuse them. So the guard of a write is entered and left in
-a thread of its own while the calling thread waits; code that doesn't use the a-twins yet keeps working.
+Django's caches allow such calls, which block the loop; locks refuse them. The guard of a write is therefore entered and
+exited in another thread, while the calling thread waits. So code that calls ``set`` instead of ``aset`` keeps working.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def allowed_in_loop(guard: AbstractContextManager[T]) -> AbstractContextManager[T]:
-    """Return the guard of a write in a form that can be entered in a thread with a running loop, too."""
+    """Return a write's guard; in a thread with a running loop, one that enters and exits it in another thread."""
     return guard if running_loop() is None else _entered_in_thread(guard)
 
 

@@ -1,1 +1,1 @@
-"""``@cached``."""
+"""``@cached``, a decorator that caches the results of a function."""

@@ -1,4 +1,4 @@
-"""``@cached``: caches the results of a function; one caller in the cluster loads a value."""
+"""``@cached``: caches the results of a function, and lets one caller in the cluster compute each of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CachedOptions(LoadOptions, total=False):
 
 
 class Caching(Protocol):
-    """The decorator with its options."""
+    """The type of ``cached(...)``."""
 
     @overload
     def __call__(self, function: classmethod[Any, P, R], /) -> CachedClassMethod[P, R]: ...
@@ -46,7 +46,7 @@ class Caching(Protocol):
 
 
 class Informing(Protocol):
-    """The decorator with ``info=True``: calls return a ``LoadResult``."""
+    """The type of ``cached(..., info=True)``: calls of the decorated function return a ``LoadResult``."""
 
     @overload
     def __call__(self, function: classmethod[Any, P, R], /) -> CachedClassMethod[P, LoadResult[R]]: ...
@@ -82,17 +82,18 @@ def cached(
     info: bool = False,
     **options: Any,
 ) -> Any:
-    """Cache the results of a function; one caller in the cluster loads a value::
+    """Cache the results of a function; one caller in the cluster computes a missing one::
 
         @cached("user:{user.pk}", ttl=300, stale=3600)
         def profile(user): ...
 
-    ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" are
-    two keys here, and None and an empty text are values. Without one the key is made of the function's module and name
-    and of all its arguments; such a method belongs to a class, or to a saved row.
+    ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" have
+    different keys here, and None and "" are accepted. Without a template the key is made of the function's module and
+    name and of all its arguments; a method without one must be a class method, or one of a saved model instance.
 
-    The options are those of ``get_or_load``. The decorated function has ``key``, ``invalidate``, ``refresh``,
-    ``get_many``, ``uncached``, each given the arguments of a call, and ``a`` twins of those that talk to the cache.
+    The options are those of ``get_or_load``. The decorated function has the methods ``key``, ``invalidate``,
+    ``refresh``, ``get_many`` and ``uncached``, which take the arguments of a call, and the asynchronous
+    ``ainvalidate``, ``arefresh`` and ``aget_many``.
 
     Args:
         cache: alias of ``CACHES``, or the cache.
@@ -104,8 +105,8 @@ def cached(
         **options: see ``LoadOptions``.
 
     Raises:
-        TypeError: at decoration, for what can't be cached, an option that doesn't exist, or a template that names no
-            argument.
+        TypeError: at decoration, for an object that can't be cached, an unknown option, or a template that names an
+            argument which the function doesn't take.
         ValueError: at decoration, for an option out of its range.
     """
     template, target = (target, None) if isinstance(target, str) else (None, target)
@@ -115,7 +116,7 @@ def cached(
         raise TypeError('the template of @cached comes first and has no name: @cached("user:{user.pk}")')
     checked(options)
     if many is not None and not callable(many):
-        raise TypeError(f"many is a function that is given a list of calls, not {many!r}")
+        raise TypeError(f"many is a function that takes a list of calls, not {many!r}")
     location = {"cache": alias_of(cache), "version": version, "using": using}
     own_options: dict[str, Any] = {"vary_on_language": vary_on_language, "many": many, "info": info}
     decorate = functools.partial(
@@ -134,16 +135,14 @@ def _decorate(
         function = target.__func__
     _refuse(function)
     if template is None:
-        _refuse_nameless(function)
+        _refuse_ambiguous_name(function)
     if options.get("refresh") == "celery" and "<" in name_of(function):
         raise TypeError(
             f"a worker can't import {name_of(function)}, so it can't refresh it: refresh=\"celery\" is for functions of a "
             "module, and methods of its classes"
         )
     if options.get("refresh") == "celery" and own_options["vary_on_language"]:
-        raise TypeError(
-            'vary_on_language=True and refresh="celery" don\'t go together: a worker has a language of its own'
-        )
+        raise TypeError('vary_on_language=True and refresh="celery" can\'t be combined: a worker has another language')
     many = own_options["many"]
     if many is not None and is_async(many) and not is_async(function):
         raise TypeError(f"an async many needs an async function, and {name_of(function)} isn't one")
@@ -158,8 +157,8 @@ _REFUSALS: dict[str, str] = {
     "property": "goes below @property: write @property first, then @cached, then the function",
     "partialmethod": "can't decorate a partialmethod: decorate the method that it is made of",
     "task": "can't decorate the task {name}: decorate a function that the task calls",
-    "value": 'decorates functions, not {target!r}; a key template is a text, "user:{{user.pk}}"',
-    "generator": "can't decorate the generator {name}: what it yields is gone once read. Return a list",
+    "value": 'decorates functions, not {target!r}; a key template is a str, "user:{{user.pk}}"',
+    "generator": "can't decorate the generator {name}: its items can be read only once. Return a list",
 }
 
 
@@ -169,11 +168,13 @@ def _refuse(target: Any) -> None:
         raise TypeError("@cached " + message.format(name=name_of(target), target=target))
 
 
-def _refuse_nameless(target: Any) -> None:
-    """Its name is its key: two functions of one name would share their values."""
+def _refuse_ambiguous_name(target: Any) -> None:
+    """Raise if another function or closure may have the same name: without a template the name is the key."""
     name = name_of(target)
     code = getattr(inspect.unwrap(target), "__code__", None)
-    free = [] if code is None else [free for free in code.co_freevars if free != "__class__"]
-    if code is None or name.endswith("<lambda>") or ("<locals>" in name and free):
-        what = f"depends on {', '.join(free)}, which isn't among its arguments" if free else "has no name of its own"
-        raise TypeError(f'{name} {what}: give @cached a template, such as @cached("report:{{year}}")')
+    enclosed = [] if code is None else [variable for variable in code.co_freevars if variable != "__class__"]
+    if code is None or name.endswith("<lambda>") or ("<locals>" in name and enclosed):
+        reason = (
+            f"depends on {', '.join(enclosed)}, which isn't among its arguments" if enclosed else "has no unique name"
+        )
+        raise TypeError(f'{name} {reason}: give @cached a template, such as @cached("report:{{year}}")')

@@ -41,7 +41,7 @@ class Cached(Generic[P, R_co]):
     _function_cache: FunctionCache
 
     _first: tuple[Any, ...] = ()
-    """The object that a method is bound to, as first argument."""
+    """Arguments to put before those of a call: the object or class that a method is bound to."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Return the value for these arguments, from the cache or loaded, as ``get_or_load`` does. A call of an
@@ -83,14 +83,15 @@ class Cached(Generic[P, R_co]):
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """Delete the value for these arguments, and void a load of it that is running. Inside a transaction this is
-        done after COMMIT, and a store that fails then is only logged. Pass an argument of the function that has the
-        name of an option here by position.
+        done after COMMIT; a failure of the store is then only logged. An argument of the function with the same name as
+        an option of this method must be passed by position.
 
         Args:
             *args: positional arguments of a call.
-            replica_lag: seconds by which a replica may be late: until then a loaded value is kept no longer than that.
-            stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
-            immediate: do it now, even inside a transaction.
+            replica_lag: seconds by which a replica may lag: a value that is loaded within that time is kept no longer
+                than that.
+            stale: serve the old value for the seconds of the function's option ``stale`` while a new one is loaded.
+            immediate: invalidate now, even inside a transaction.
             **kwargs: keyword arguments of a call.
 
         Raises:
@@ -106,14 +107,15 @@ class Cached(Generic[P, R_co]):
     async def ainvalidate(
         self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Delete the value for these arguments, and void a load of it that is running. This is done at once, as
-        asynchronous code has no transactions. Pass an argument of the function that has the name of an option here by
-        position.
+        """Delete the value for these arguments, and void a load of it that is running. This is done at once, since
+        asynchronous code has no transactions. An argument of the function with the same name as an option of this
+        method must be passed by position.
 
         Args:
             *args: positional arguments of a call.
-            replica_lag: seconds by which a replica may be late: until then a loaded value is kept no longer than that.
-            stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
+            replica_lag: seconds by which a replica may lag: a value that is loaded within that time is kept no longer
+                than that.
+            stale: serve the old value for the seconds of the function's option ``stale`` while a new one is loaded.
             immediate: without effect; accepted so that both methods take the same arguments.
             **kwargs: keyword arguments of a call.
 
@@ -215,7 +217,7 @@ class CachedFunction(Cached[P, R_co]):
 
     def __init__(self, function_cache: FunctionCache, target: Any) -> None:
         functools.update_wrapper(cast("Any", self), target)
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # by these inspect recognizes a coroutine function
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # inspect recognizes coroutine functions by these
             if hasattr(target, name):
                 setattr(self, name, getattr(target, name))
         self._function_cache = function_cache
@@ -288,7 +290,7 @@ class Bound(Cached[P, R_co]):
 
 
 def find(path: str) -> Cached[Any, Any]:
-    """The cached function at this path, which is ``Cached.path`` of a process with the same code.
+    """Return the cached function at an import path, which is the ``Cached.path`` of another process.
 
     Raises:
         LookupError: no cached function is there.
@@ -304,11 +306,11 @@ def find(path: str) -> Cached[Any, Any]:
 
 
 def take_over(path: str, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Carry out a ``Job`` of another process: load the value that the cached function has for these arguments.
+    """Carry out a ``Job`` of another process: load the value of the cached function for these arguments.
 
     Returns:
-        Whether it was loaded. False if the claim is no longer in force: its lease has ended, the value was invalidated
-        or written, or another process has carried the job out.
+        Whether it was loaded. False if the claim is void: its lease has ended, the value was invalidated or written, or
+        another process has carried out the job; or if the load failed.
 
     Raises:
         LookupError: no cached function is there.
@@ -318,8 +320,7 @@ def take_over(path: str, token: str, args: Sequence[Any] = (), kwargs: Mapping[s
 
 
 def is_same_value(job: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the job's function has the job's value for these arguments. A serializer may have changed them: to JSON a
-    tuple is a list.
+    """Whether these arguments, after serialization, still have the key of the job: JSON turns a tuple into a list.
 
     Raises:
         LookupError: no cached function is at the job's path.

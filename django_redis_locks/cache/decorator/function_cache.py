@@ -54,7 +54,7 @@ class FunctionCache:
         self._is_class_method = _looks_like_class_method(function)
         self._location = location
         self._options = options
-        # A job has one value, so a batch isn't handed over to workers
+        # A job loads one value, so batches aren't handed over to workers
         self._many_options = {**options, "refresh": "thread"} if options.get("refresh") == "celery" else options
         self._many = many
         self._info = info
@@ -62,8 +62,8 @@ class FunctionCache:
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if self._is_class_method and not (args and isinstance(args[0], type)):
             raise TypeError(
-                f"{self.label} doesn't get the class as its first argument. Write @cached above @classmethod: below it, Python "
-                "3.13 and later pass the class to calls only"
+                f"{self.label} doesn't get the class as its first argument. Write @cached above @classmethod: below it, "
+                "Python 3.13 and later pass the class to calls only, not to invalidate() and other methods"
             )
         return self._make_key(args, kwargs)
 
@@ -85,7 +85,7 @@ class FunctionCache:
         return self._result_or_value(await arun(reload_value(request), request.coordinator.performer))
 
     def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Carry out a load that another process claimed; False if its claim is no longer in force."""
+        """Carry out a load that another process claimed. Returns False if the claim is void, or the load failed."""
         request = self._request(args, kwargs)
         if self.asynchronous:
             return async_to_sync(arun)(carry_out(request, token), request.coordinator.performer)
@@ -106,7 +106,7 @@ class FunctionCache:
     def _stale_seconds(self, stale: bool) -> float:
         if type(stale) is not bool:
             raise ValueError(
-                f"stale is True or False here, not {stale!r}: its seconds are those of the function's option"
+                f"stale is True or False here, not {stale!r}: the seconds are set by the function's option stale"
             )
         return options_for(self._location["cache"], self._options).stale if stale else 0
 
@@ -189,9 +189,9 @@ class FunctionCache:
 
         return aload if self.asynchronous else load
 
-    def _refuse_async(self, twin: str) -> None:
+    def _refuse_async(self, alternative: str) -> None:
         if self.asynchronous:
-            raise TypeError(f"{self.label} is asynchronous: await its .{twin}()")
+            raise TypeError(f"{self.label} is asynchronous: await its .{alternative}()")
 
 
 def _looks_like_class_method(function: Any) -> bool:

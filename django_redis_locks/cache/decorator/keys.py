@@ -1,10 +1,9 @@
 """The keys of ``@cached``: templates of ``@redis_lock``, filled so that different arguments never share a key.
 
-If a lock takes 1 for "1", a caller waits. If a cache does, a caller gets another caller's value. So a value is written
-with its type wherever it could be taken for a value of another type: 1 is ``1``, "1" is ``'1``, True is ``~True``,
-"True" is
-``True``. Separators of the template are escaped in values. None and an empty text are values like others; an anonymous
-user, or a model instance that isn't saved, identifies nothing and is refused.
+A lock that takes 1 for "1" makes a caller wait; a cache that does so returns a wrong value. So a value is written with
+its type wherever it could be taken for a value of another type: 1 is ``1``, "1" is ``'1``, True is ``~True``, "True" is
+``True``. Separators of the template are escaped in values. None and "" are values like others. An anonymous user and an
+unsaved model instance are refused, since they identify nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ...core.key_templates import Field, KeyMaker
 from ...core.keys import escape
 
 _looks_like_token = re.compile(r"-?[0-9]+\Z|[~']|\Z").match
-"""Matches texts that look like the token of another type."""
+"""Matches a str that looks like the token of another type."""
 
 _structure_characters = re.compile(r"[%,=()\[\]{}]")
 """The characters that delimit the items of a structure."""
@@ -77,8 +76,8 @@ def _key_of_all_arguments(function: Callable[..., Any], label: str) -> KeyMaker:
         for name, value in call.arguments.items():
             if name == first == "self" and not _is_model_instance(value):
                 raise LockKeyError(
-                    f"{label} is a method, and its {type(value).__name__} doesn't say which one it is: give @cached a "
-                    'template that names what of it counts, such as "report:{self.year}:{month}"'
+                    f"{label} is a method, and a {type(value).__name__} has no key of its own: give @cached a template "
+                    'with the attributes that identify it, such as "report:{self.year}:{month}"'
                 )
             try:
                 parts.append(_escape_colons(_percent_encode, token(value)))
@@ -125,13 +124,11 @@ def _separators(template: str) -> Callable[..., str]:
             raise TypeError(f"{template!r}: two values with nothing between them are ambiguous: write a colon")
     for literal in parts[1:-1]:
         if isinstance(literal, str):
-            marks = [letter for letter in literal if not letter.isalnum() and letter != "%"]
-            if not marks:
-                raise TypeError(
-                    f"{template!r}: what separates two values needs a colon or the like, not only {literal!r}"
-                )
-            if ":" not in marks:
-                found.add(marks[0])
+            punctuation = [char for char in literal if not char.isalnum() and char != "%"]
+            if not punctuation:
+                raise TypeError(f"{template!r}: separate two values by a colon or the like, not only by {literal!r}")
+            if ":" not in punctuation:
+                found.add(punctuation[0])
     return re.compile("[" + re.escape("".join(sorted(found))) + "]").sub
 
 
@@ -143,10 +140,10 @@ def _percent_encode(match: re.Match[str]) -> str:
 
 
 def token(value: Any) -> str:
-    """Return a text for a value that is unique to it and the same in every process.
+    """Return a str that is different for different values, and the same in every process.
 
     Raises:
-        LockKeyError: the value has no such text.
+        LockKeyError: the value has no such str.
     """
     kind: Any = value.__class__  # for a lazy object, the class of the wrapped one
     if isinstance(value, Enum):
@@ -174,7 +171,7 @@ def _tagged(value: Any, kind: Any) -> str:
         if isinstance(value, kinds):
             return write(value, kind)
     if kind.__str__ is object.__str__ or inspect.isroutine(value):
-        raise LockKeyError(f"{kind.__name__} has no text of its own: name one of its attributes in the template")
+        raise LockKeyError(f"{kind.__name__} has no __str__: name one of its attributes in the template")
     return f"{_name(kind)}.{value}"
 
 

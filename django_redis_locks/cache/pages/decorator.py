@@ -1,8 +1,8 @@
-"""``@cached_page``: caches the responses of a view by Django's own rules; one request renders a page.
+"""``@cached_page``: caches the responses of a view by Django's own rules, and lets one request render a page.
 
-Django's middleware reads and stores pages; between the two a request claims a render lease. A request that waited for
-the lease reads the page again, by the headers that it varies on. So no request gets a page that Django wouldn't serve
-to it.
+Django's middleware reads and stores pages. Between the two a request claims a render lease; a request that waited for
+that lease reads again through Django's middleware, which compares the headers that the page varies on. So no request
+gets a page that Django wouldn't serve to it.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def cached_page(
     wait_with_cookies: bool = False,
     using: str | None = None,
 ) -> Callable[[V], V]:
-    """Cache the responses of a view as ``cache_page`` does, under the same keys; one request renders a page.
+    """Cache the responses of a view as ``cache_page`` does, under the same keys, and let one request render a page.
 
-    The other requests get the stale page, if there is one, or wait. If a response may not be cached, requests for that
-    page don't wait for each other for a minute::
+    Until it is stored, other requests get the stale page, if there is one, or wait. After a response that may not be
+    cached, requests for that page don't wait for each other for a minute::
 
         @cached_page(60, stale=300)
         def sales(request): ...
@@ -122,5 +122,5 @@ def cached_page(
 def _check(request: Any) -> None:
     if not hasattr(request, "META"):
         raise TypeError(
-            "cached_page didn't receive an HttpRequest: on a method of a class write @method_decorator(cached_page(...))"
+            "cached_page didn't get an HttpRequest: decorate a method of a class with @method_decorator(cached_page(...))"
         )

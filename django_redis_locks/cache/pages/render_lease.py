@@ -1,4 +1,4 @@
-"""The lease of a page that Django's own middleware reads and stores: its holder renders the page."""
+"""The lease of a page: its holder renders the page, other requests wait. Django's middleware reads and stores it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_RENEWAL: Final = 3600.0
 
 
 class RenderLease:
-    """The right of one request to render a page.
+    """The right of one request to render a page. ``acquire`` sets the attributes.
 
     Attributes:
-        owned: this request holds the lease: it renders and stores. If it ``waited`` it first reads the cache again.
-        waited: another request held the lease while this one waited: read the cache again.
-        bypass: render without the lease: pages of this key aren't stored, or the wait is over.
+        owned: this request holds the lease: it renders and stores the page.
+        waited: another request held the lease while this one waited, so the page has to be read again.
+        bypass: the request renders without the lease: pages of this key aren't stored, or the wait is over.
     """
 
     def __init__(self, coordinator: CacheCoordinator, key: str) -> None:
@@ -55,8 +55,8 @@ class RenderLease:
         """
         until = clock.now() + wait
         while True:
-            inflight, lead = self._coordinator.single_flight.join(self._key)
-            if lead:
+            inflight, leads = self._coordinator.single_flight.join(self._key)
+            if leads:
                 self._inflight = inflight
                 yield from self._claim_lease(max(until - clock.now(), 0.0))
                 return
@@ -77,9 +77,8 @@ class RenderLease:
         request = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=MAX_RENEWAL)
         self._token = request.token
         try:
-            claim = yield from self._load_lease.claiming(
-                request
-            )  # without a wait, which a store that is down would use up
+            # The first attempt doesn't wait, so that a store that is down is noticed without a wait
+            claim = yield from self._load_lease.claiming(request)
             if claim.verdict == BUSY and wait > 0:
                 request.wait = wait
                 claim = yield from self._load_lease.claiming(request)
@@ -103,15 +102,15 @@ class RenderLease:
             self.waited = True
 
     def is_held(self) -> Program[bool]:
-        """Whether the lease is still in force: the cache wasn't cleared. True if the store doesn't answer."""
+        """Whether the lease is still valid: the cache wasn't cleared. True if the store can't be reached."""
         if self._claim is None:
             return True
         try:
-            ours, _ = yield from self._load_lease.checking(self._token, self._lease)
+            owned, _ = yield from self._load_lease.checking(self._token, self._lease)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
             return True
-        return ours
+        return bool(owned)
 
     def release(self) -> Program[None]:
         """Give up the lease, if this request holds it, and wake the requests that wait for it."""

@@ -1,4 +1,4 @@
-"""One request for a page that may be cached: read the page, take the render lease, render, store."""
+"""One request for a page that may be cached: reads the page, acquires its render lease, stores the response."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
 
 BYPASS_TIME: Final = 60.0
-"""Seconds after a page that wasn't stored in which requests render it without waiting for each other."""
+"""Seconds for which requests render a page without waiting for each other, after a response that wasn't stored."""
 
 LEASES: Final = "_redis_locks_render_leases"
+"""The attribute of a request with the keys of the render leases that it holds."""
 
 
 class PageRequest:
     """One request in one of Django's cache middleware classes, with ``PageOptions``.
 
     Attributes:
-        may_wait: whether the request may hold or wait for a render lease. It may not if no middleware would release
-            that.
+        may_wait: whether the request may acquire a render lease or wait for one. False if no middleware would release
+            it.
     """
 
     def __init__(self, middleware: Any, request: HttpRequest) -> None:
@@ -55,9 +56,9 @@ class PageRequest:
     def fetch(self) -> HttpResponseBase | None:
         """Return the page to serve, or None if the view must render it."""
         while True:
-            last = self._is_wait_over()
+            is_last_read = self._is_wait_over()
             page = self._read()
-            lease = None if page is not None or last else self._next_lease()
+            lease = None if page is not None or is_last_read else self._next_lease()
             if lease is None:
                 return page
             run(lease.acquire(self._remaining_wait()), self._performer)
@@ -81,9 +82,9 @@ class PageRequest:
         """Return the page to serve, or None if the view must render it."""
         read = sync_to_async(self._read, thread_sensitive=True)
         while True:
-            last = self._is_wait_over()
+            is_last_read = self._is_wait_over()
             page = await read()
-            lease = None if page is not None or last else self._next_lease()
+            lease = None if page is not None or is_last_read else self._next_lease()
             if lease is None:
                 return page
             await arun(lease.acquire(self._remaining_wait()), self._performer)
@@ -140,32 +141,32 @@ class PageRequest:
             await arun(lease.release(), self._performer)
 
     def _read(self) -> HttpResponseBase | None:
-        """Return the page if it is fresh; note a stale one."""
+        """Return the page if it is fresh; keep a stale one in ``_stale_page``."""
         self._recording_cache.keys_read.clear()
         self._stale_page = None
         page: HttpResponseBase | None = self._middleware.process_request(self._request)
         if page is None or is_fresh(page):
             return page
-        own = self._head_response() if self._request.method == "HEAD" else None
-        if own is not None and is_fresh(own):
-            return own
+        head_page = self._head_response() if self._request.method == "HEAD" else None
+        if head_page is not None and is_fresh(head_page):
+            return head_page
         self._stale_page = page
-        self._request._cache_update_cache = True  # type: ignore[attr-defined] # it is Django's own
+        self._request._cache_update_cache = True  # type: ignore[attr-defined] # Django's flag to store the response
         return None
 
     def _head_response(self) -> HttpResponseBase | None:
-        """Return the cached response to HEAD, which Django reads only if there is none to GET."""
+        """Return the cached response to HEAD, which Django reads only if there is no cached response to GET."""
         middleware = self._middleware
         key = get_cache_key(self._request, middleware.key_prefix, "HEAD", cache=middleware.cache)
-        own: HttpResponseBase | None = middleware.cache.get(key) if key else None
-        return own
+        page: HttpResponseBase | None = middleware.cache.get(key) if key else None
+        return page
 
     def _serve_stale(self) -> HttpResponseBase | None:
         self._request._cache_update_cache = False  # type: ignore[attr-defined]
         return self._stale_page
 
     def _next_lease(self) -> RenderLease | None:
-        """Return the lease of the page; None if this request waits for no other one."""
+        """Return the lease of the page; None if this request renders it without waiting for others."""
         middleware, keys_read = self._middleware, self._recording_cache.keys_read
         timeout = getattr(middleware, "page_timeout", None)
         if not (self.may_wait and keys_read) or (timeout is not None and timeout <= 0):
@@ -179,7 +180,8 @@ class PageRequest:
         coordinator = coordinator_of(middleware.cache_alias, middleware.using)
         self._performer = coordinator.performer
         self._key = coordinator.key(f"{keys_read[-1]}.{self._request.method}.turn", None)
-        if self._key in _leases_of(self._request):  # a middleware and a decorator, or a view that calls another one
+        # The request holds it already: the middleware and the decorator are both used, or a view calls another one
+        if self._key in _leases_of(self._request):
             return None
         return RenderLease(coordinator, self._key)
 
@@ -190,7 +192,7 @@ class PageRequest:
         return 0.0 if self._stale_page is not None else max(self._wait_until - now, 0.0)
 
     def _is_wait_over(self) -> bool:
-        """Whether the wait has ended. The page is read once more after that: it may have just been stored."""
+        """Whether the time to wait has ended. The page is read once more after that: it may have just been stored."""
         return clock.now() >= self._wait_until
 
     def _keep_lease(self, lease: RenderLease) -> None:
@@ -206,21 +208,21 @@ class PageRequest:
         return lease
 
     def _store(self, response: Any) -> Any:
-        """Store as Django does, unless the cache was cleared since the lease was claimed: the response is older than
-        that."""
+        """Store the response as Django does, unless the cache was cleared after the lease was claimed: the response may
+        be older than that."""
         if self._lease is not None and not run(self._lease.is_held(), self._performer):
             self._request._cache_update_cache = False  # type: ignore[attr-defined]
         return self._middleware.process_response(self._request, response)
 
     def _is_not_stored(self, response: Any) -> bool:
-        """Whether responses for this page are presumably never stored. A response from an inner cache counts as stored,
-        and 304 says nothing of the page."""
+        """Whether responses for this page are probably never stored. A response from an inner cache counts as stored;
+        a 304 says nothing about the page."""
         is_stored = self._middleware.recording_cache.is_stored
         stored = hasattr(response, FRESH_UNTIL) if is_stored is None else is_stored
         return not stored and response.status_code != HTTPStatus.NOT_MODIFIED
 
     def _finish_later(self, response: Any) -> Any:
-        """Store a response after Django has rendered its template, which is after the template-response middleware."""
+        """Store a ``TemplateResponse`` when Django renders it, which is after the template-response middleware."""
         response.add_post_render_callback(self._store)
 
         def render() -> Any:

@@ -1,4 +1,4 @@
-"""The cache and the options of the page cache's middleware, with the times for which pages are stored."""
+"""The options of the page cache's middleware, and the cache object that it reads and writes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from ...core.durations import Duration
 
 JITTER: Final = 0.1
-"""Pages are rendered again before their ttl is over, by a random share of it up to this one. Their headers don't
-change."""
+"""The largest share of its ttl by which a page becomes stale earlier, at random. Its headers contain the whole ttl."""
 
 HEADER_LIST_EXTRA: Final = 86_400
-"""Seconds for which the list of headers that an address varies on outlives its pages."""
+"""Seconds for which the list of headers that the pages of a URL vary on is kept longer than those pages."""
 
 FRESH_UNTIL: Final = "_redis_locks_fresh_until"
+"""The attribute of a stored response with the Unix time until which it is fresh."""
 
 
 class PageOptions(MiddlewareMixin):
@@ -73,7 +73,8 @@ class RecordingCache:
 
     Attributes:
         keys_read: the keys that were read, in order.
-        is_stored: whether the cache has the page that was set; None before that. Memcached drops large values silently.
+        is_stored: whether the cache kept the page that was set; None before that. Memcached drops large values
+            silently.
     """
 
     def __init__(self, options: PageOptions) -> None:
@@ -92,7 +93,7 @@ class RecordingCache:
             setattr(value, FRESH_UNTIL, clock.wall() + timeout * (1 - JITTER * random()))  # noqa: S311 - no secret
             caches[self._alias].set(key, value, timeout + self._stale)
             self.is_stored = key in caches[self._alias]
-            # After the page: a request that knew the headers, but found no page, would claim a lease of its own
+            # After the page: a request that found the headers without a page would claim the lease of that variant
             while self._header_lists:
                 caches[self._alias].set(*self._header_lists.pop())
         elif timeout > 0:
@@ -102,5 +103,5 @@ class RecordingCache:
 
 
 def is_fresh(page: HttpResponseBase) -> bool:
-    """Whether a page is within its ttl. A page that Django's own middleware stored always is."""
+    """Whether a page is within its ttl. The cache drops pages of Django's own middleware at their end, so those are."""
     return clock.wall() < getattr(page, FRESH_UNTIL, inf)

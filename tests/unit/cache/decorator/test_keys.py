@@ -127,7 +127,7 @@ def test_anonymous_user_or_unsaved_row_is_refused() -> None:
 
 def test_value_without_a_text_is_refused() -> None:
     for value in (object(), takes, [object()]):
-        with pytest.raises(LockKeyError, match="no text of its own"):
+        with pytest.raises(LockKeyError, match="has no __str__"):
             key("it:{a}", value)
         with pytest.raises(LockKeyError, match=r"the argument a of shop\.takes"):
             key(None, value)
@@ -139,8 +139,8 @@ def only(pk: int) -> None: ...
 def test_template_that_is_wrong_is_refused_at_decoration() -> None:
     for template, message in (
         ("it:{a}{b}", "nothing between"),
-        ("it:{a}and{b}", "not only 'and'"),
-        ("it:{a}%{b}", "not only '%'"),
+        ("it:{a}and{b}", "not only by 'and'"),
+        ("it:{a}%{b}", "not only by '%'"),
         ("", "empty"),
         ("it:{", "a key template"),
         ("it:{0}", "names an argument"),
