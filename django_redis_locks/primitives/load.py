@@ -118,14 +118,11 @@ class ClaimRequest(WaitRequest):
     """A request to claim a load.
 
     Args:
-        wait: seconds to wait while another caller has the claim.
-        loop: the event loop of the caller, or None for threads.
         lease: milliseconds until the claim ends unless it is renewed.
         renew_for: seconds for which the claim is renewed; 0 for no renewal.
         fresh_above: a value with more than these milliseconds left counts as fresh.
         take: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
         extra: if another caller has the claim, one caller in this number of milliseconds gets ``UNCOORDINATED``.
-        token: the token of the claim; by default a new one.
     """
 
     __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
@@ -235,15 +232,12 @@ class LoadLease:
         return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
 
     def invalidating(self, stale_ms: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
-        """Invalidate the value. The value of a running load isn't stored.
+        """Invalidate the value. The value of a running load isn't stored. Returns whether the store had a value.
 
         Args:
             stale_ms: milliseconds for which the old value may still be served; 0 deletes it.
             lag_ms: milliseconds of replica lag, during which loaded values are stored only until its end.
             limits: how long to retry while the store can't be reached, or refuses temporarily.
-
-        Returns:
-            True if the store had a value.
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
