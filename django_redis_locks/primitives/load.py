@@ -178,7 +178,7 @@ class LoadLease:
     def storing(
         self, token: str, ttl_ms: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
-        """End the load and store its value.
+        """End the load and store its value. Returns False if the claim was gone, so that nothing was stored.
 
         Args:
             token: the token of the claim, or of the permit.
@@ -187,9 +187,6 @@ class LoadLease:
                 with the milliseconds left of the replica lag.
             hold: the hold of the claim, whose renewal stops.
             by_permit: the token was returned by ``deferring``.
-
-        Returns:
-            False if the claim was gone, so that nothing was stored.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the value. The claim is then given up.
@@ -201,11 +198,8 @@ class LoadLease:
         return stored
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
-        """End a load inside of a transaction, so that the value can be stored when the transaction commits.
-
-        Returns:
-            The token of the permit to store it; "" if the claim was gone.
-        """
+        """End a load inside of a transaction, so that the value can be stored when the transaction commits. Returns the
+        token of the permit to store it; "" if the claim was gone."""
         self._stop_renewal(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
         command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), parse_text)
