@@ -81,7 +81,7 @@ class TestRefusals:
         """A template before there is a function, its arguments with it."""
         for template, message in (
             ("order:{}", "every {} of a key template names an argument"),
-            ("order:{pk:upper}", "knows {pk:hash} and {pk:lower}, not :upper"),
+            ("order:{pk:upper}", "allows {pk:hash} and {pk:lower}, not :upper"),
             ("", "the key of a lock is empty"),
         ):
             for give in (lambda: redis_lock(template), lambda: redis_lock(key=template)):  # noqa: B023 - called at once
@@ -107,7 +107,7 @@ class TestRefusals:
             ("auto_release", ("no",), "auto_release is True or False, not 'no'"),
             ("on_lost", ("raise", 5), 'on_lost is None, "cancel" or a callable'),
             ("on_lost", ("cancel",), "cancels a task, and needs an async function"),
-            ("on_backend_error", ("opened", True, ["open"]), 'on_backend_error is "closed" or "open"'),
+            ("on_backend_error", ("opened", True, ["open"]), "on_backend_error is one of 'closed', 'open'"),
             ("using", ("", None, ["default"]), "using is an alias of REDIS_LOCKS, not"),
         ):
             for value in values:
