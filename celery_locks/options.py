@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_
 
 from celery.contrib.django.task import DjangoTask
 
+from django_redis_locks.core.durations import wait_seconds
 from django_redis_locks.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
@@ -180,12 +181,10 @@ def option_errors(task: type[TaskOptions]) -> list[str]:
 def _of_time(name: str, value: Any) -> list[str]:
     if value is None and name in ("lock_expire", "lock_wait", "lock_max_hold", "lock_redelivery_window"):
         return []
-    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        return [f"{name} is seconds or a timedelta, not {value!r}"]
-    if value == -1 and name in _FOR_EVER:
-        return []
-    if not _TIMES[name] <= seconds(value) < inf:
-        return [f"{name} is at least {_TIMES[name]:g} seconds, not {value!r}"]
+    try:
+        wait_seconds(value, name, least=_TIMES[name], for_ever=name in _FOR_EVER)
+    except ValueError as error:
+        return [str(error)]
     return []
 
 

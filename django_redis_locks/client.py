@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
-from .conf import ON_BACKEND_ERROR, AliasSettings, decorator_options
+from .conf import ON_BACKEND_ERROR, AliasSettings
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
+from .core.arguments import validate_choice, validate_flag
 from .core.keys import LockId, LockKeys, Spelling, respell, usual_name
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
@@ -158,11 +159,11 @@ class Locks(LockMaker):
         """Return the options of a lock of this name, those of its call site first."""
         overrides = self.overrides(name)
         lock_options = self._default_options(overrides)
-        if renew is not None and type(renew) is not bool:
-            raise ValueError(f"renew is True or False, not {renew!r}")
+        if renew is not None:
+            validate_flag(renew, "renew")
         if expire is not None:
             lock_options = replace(lock_options, lease=durations.lease_ms(expire))
-        if not decorator_options.validate_flag(auto_release, "auto_release"):
+        if not validate_flag(auto_release, "auto_release"):
             if expire is None or renew or hold is not None:
                 raise TypeError(
                     "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
@@ -202,9 +203,7 @@ def validate_on_backend_error(on_backend_error: object) -> bool:
     Raises:
         ValueError: neither "closed" nor "open".
     """
-    if not isinstance(on_backend_error, str) or on_backend_error not in ON_BACKEND_ERROR:
-        raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')
-    return on_backend_error == "open"
+    return validate_choice(on_backend_error, "on_backend_error", ON_BACKEND_ERROR) == "open"
 
 
 def _release_options(hold: object, using: object) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from .core.arguments import validate_choice
 from .core.digests import digest_of
 from .core.keys import escaped_in, readable
 from .primitives.shared.index import entries, inspecting_many
@@ -102,8 +103,8 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
         ValueError: an argument is out of its range.
     """
     column, descending = order.removeprefix("-"), order.startswith("-")
-    _check_choice("state", state, STATES)
-    _check_choice("order", column, COLUMNS)
+    validate_choice(state, "state", STATES)
+    validate_choice(column, "order", COLUMNS)
     _check_range("limit", limit, 1, LONGEST_PAGE)
     _check_range("cursor", cursor, 0, sys.maxsize)
     if not client.settings.index:
@@ -194,11 +195,6 @@ def counting(client: Locks) -> Program[Counts]:
             for index, part_there in _index_parts(client, part):
                 totals[part] += (yield from entries(index, part_there, 0, 0)).total
     return Counts(totals["held"], totals["ended"], totals["queued"])
-
-
-def _check_choice(what: str, value: object, known: Iterable[str]) -> None:
-    if value not in tuple(known):
-        raise ValueError(f"{what} is one of {', '.join(known)}, not {value!r}")
 
 
 def _check_range(what: str, value: object, least: int, most: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.durations import wait_seconds
@@ -98,7 +97,4 @@ async def ainvalidate(
 
 
 def _milliseconds(value: Duration, name: str) -> int:
-    seconds = wait_seconds(value, name)
-    if seconds == inf:
-        raise ValueError(f"{name} must be 0 or more seconds, not -1")
-    return round(seconds * 1000)
+    return round(1000 * wait_seconds(value, name, for_ever=False))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import Any, Final, Literal, TypedDict
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
 from ..core import durations
+from ..core.arguments import validate_choice, validate_flag
 from ..core.durations import Duration
 from ..core.suggestions import closest, did_you_mean
 from .results import MISSING
@@ -189,10 +190,7 @@ def seconds_or_ever(value: Any, name: str) -> Any:
     return seconds
 
 
-def _seconds(value: Duration, name: str) -> float:
-    if isinstance(value, int | float) and value == -1:
-        raise ValueError(f"{name} must be 0 or more seconds, not -1")
-    return durations.wait_seconds(value, name)
+_seconds = partial(durations.wait_seconds, for_ever=False)
 
 
 def _seconds_or_none(value: Duration | None, name: str) -> float | None:
@@ -221,29 +219,10 @@ def _share(value: Any, name: str) -> float:
     return float(value)
 
 
-def _flag(value: Any, name: str) -> bool:
-    if type(value) is not bool:
-        raise ValueError(f"{name} is True or False, not {value!r}")
-    return value
-
-
 def _refresh(value: Any, name: str) -> Any:
     if value in REFRESH or callable(value):
         return value
-    raise ValueError(f"{name} is {_or(REFRESH)}, or a callable, not {value!r}")
-
-
-def _one_of(*words: str) -> Callable[[Any, str], str]:
-    def check(value: Any, name: str) -> str:
-        if value not in words:
-            raise ValueError(f"{name} is {_or(words)}, not {value!r}")
-        return str(value)
-
-    return check
-
-
-def _or(words: tuple[str, ...]) -> str:
-    return " or ".join(map(repr, words))
+    raise ValueError(f"{name} is one of {', '.join(map(repr, REFRESH))}, or a callable, not {value!r}")
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
@@ -253,12 +232,12 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "refresh": _refresh,
     "wait": _or_ever,
     "wait_stale": _seconds,
-    "on_timeout": _one_of(*ON_TIMEOUT),
+    "on_timeout": partial(validate_choice, known=ON_TIMEOUT),
     "max_hold": _or_ever,
     "start_within": _positive,
     "none_ttl": _seconds,
     "jitter": _share,
-    "stale_if_error": _flag,
+    "stale_if_error": validate_flag,
     "error_ttl": _seconds_or_none,
-    "store_in_atomic": _one_of(*IN_ATOMIC),
+    "store_in_atomic": partial(validate_choice, known=IN_ATOMIC),
 }

@@ -151,7 +151,7 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
         yield Problem("E043", f"{where}: {str(error).replace(name.lower(), name, 1)}.")
         return
     if name == "ON_TIMEOUT" and value == "default":
-        yield Problem("E043", f"{where}: ON_TIMEOUT is 'load' or 'raise': get_or_set has no default to return.")
+        yield Problem("E043", f"{where}: ON_TIMEOUT is one of 'load', 'raise': get_or_set has no default to return.")
     if name == "REFRESH" and value == "celery":
         yield Problem(
             "E043",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from ..core.arguments import validate_choice
 from ..core.errors import LockNotAcquired
 from ..core.suggestions import closest, did_you_mean
 
@@ -65,17 +66,6 @@ EMPTY_OPTIONS: Final = DecoratorOptions()
 def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any:
     value = getattr(first, name)
     return getattr(second, name) if value is None else value
-
-
-def validate_flag(value: object, what: str) -> bool:
-    """Return True or False.
-
-    Raises:
-        ValueError: neither.
-    """
-    if not isinstance(value, bool):
-        raise ValueError(f"{what} is True or False, not {value!r}")
-    return value
 
 
 def validate_status(value: object, what: str = "status") -> int:
@@ -145,9 +135,7 @@ def validate_hold(value: Any, what: str = "hold") -> HoldUntil:
     Raises:
         ValueError: not one of ``HoldUntil``.
     """
-    if not isinstance(value, str) or value not in get_args(HoldUntil):
-        raise ValueError(f"{what} is 'call', 'transaction' or 'response', not {value!r}")
-    return value  # type: ignore[return-value]
+    return validate_choice(value, what, get_args(HoldUntil))  # type: ignore[return-value]
 
 
 def validate_methods(value: Any, what: str = "methods") -> frozenset[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from django.utils.module_loading import import_string
 
 from ..backends.base import Backend
 from ..core import durations
-from ..core.arguments import SYNONYMS
+from ..core.arguments import SYNONYMS, validate_choice, validate_flag
 from ..core.holder import FIELDS
 from ..core.suggestions import closest, hint
 from . import cache_settings, decorator_options, overrides
@@ -86,11 +87,8 @@ def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 
 def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    if "ON_BACKEND_ERROR" in entry and entry["ON_BACKEND_ERROR"] not in ON_BACKEND_ERROR:
-        yield Problem("E025", f"{where}: ON_BACKEND_ERROR is 'closed' or 'open', not {entry['ON_BACKEND_ERROR']!r}.")
-    for key in ("INDEX", "LOG_KEYS", "RENEW", "REENTRANT", "AUTO_RELEASE"):
-        if key in entry and not isinstance(entry[key], bool):
-            yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
+    yield from _check(entry, where, "E025", partial(validate_choice, known=ON_BACKEND_ERROR), "ON_BACKEND_ERROR")
+    yield from _check(entry, where, "E027", validate_flag, "INDEX", "LOG_KEYS", "RENEW", "REENTRANT", "AUTO_RELEASE")
     yield from _on_conflict(entry, where)
     metadata = entry.get("METADATA", ())
     if isinstance(metadata, str) or not isinstance(metadata, list | tuple | set | frozenset):
@@ -104,11 +102,8 @@ def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 
 def _on_conflict(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    if "ON_CONFLICT" in entry:
-        try:
-            decorator_options.validate_on_conflict(entry["ON_CONFLICT"], "ON_CONFLICT", skip=False)
-        except ValueError as error:
-            yield Problem("E022", f"{where}: {error}.")
+    check = partial(decorator_options.validate_on_conflict, skip=False)
+    return _check(entry, where, "E022", check, "ON_CONFLICT")
 
 
 def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
@@ -135,11 +130,7 @@ def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         ("ON_KEY_ERROR", "E061", decorator_options.validate_on_key_error),
         ("CONDITION", "E038", overrides.import_callable),
     ):
-        if key in entry:
-            try:
-                check(entry[key], key)
-            except ValueError as error:
-                yield Problem(id, f"{where}: {error}.")
+        yield from _check(entry, where, id, check, key)
     if entry.get("AUTO_RELEASE") is False and (
         "EXPIRE" not in entry or entry.get("RENEW") is True or entry.get("REENTRANT") is True
     ):
@@ -148,6 +139,18 @@ def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
             f"{where}: a lock with AUTO_RELEASE False stays until its lease ends.",
             "Give it an EXPIRE, and neither RENEW nor REENTRANT.",
         )
+
+
+def _check(
+    entry: Mapping[str, Any], where: str, id: str, check: Callable[[Any, str], object], *keys: str
+) -> Iterator[Problem]:
+    """A problem for each of these keys whose value the check refuses with a ``ValueError``."""
+    for key in keys:
+        if key in entry:
+            try:
+                check(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
 
 
 def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:

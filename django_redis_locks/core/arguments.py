@@ -1,13 +1,13 @@
-"""Errors for unknown arguments, with hints for the names that other libraries use."""
+"""Validation of arguments and settings: flags, choices, and unknown names, with those that other libraries use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 SYNONYMS: Final = {
     "timeout": "expire",
@@ -35,6 +35,28 @@ _ADVICE: Final = {
     "thread_local": "a lock belongs to the thread or task that acquired it, and another one releases it by grant.release()",
 }
 """What to do instead of using an argument that doesn't exist here."""
+
+
+def validate_flag(value: object, what: str) -> bool:
+    """Return True or False.
+
+    Raises:
+        ValueError: neither.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} is True or False, not {value!r}")
+    return value
+
+
+def validate_choice(value: Any, what: str, known: Collection[str]) -> str:
+    """Return one of the known texts.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{what} is one of {', '.join(map(repr, known))}, not {value!r}")
+    return value
 
 
 def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str]) -> None:

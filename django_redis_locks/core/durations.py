@@ -6,7 +6,7 @@ They are seconds (int or float) or a ``timedelta``; leases become milliseconds, 
 from __future__ import annotations
 
 from datetime import timedelta
-from math import ceil, inf, isfinite
+from math import ceil, inf
 from typing import TypeAlias
 
 from .tuning import LONGEST_LEASE, SHORTEST_LEASE
@@ -26,17 +26,24 @@ def lease_ms(value: Duration, what: str = "expire") -> int:
     return ceil(seconds * 1000)
 
 
-def wait_seconds(value: Duration, what: str = "wait") -> float:
-    """Return a wait in seconds; infinity for -1.
+def wait_seconds(value: Duration, what: str = "wait", *, least: float = 0.0, for_ever: bool = True) -> float:
+    """Return a duration in seconds; infinity for -1.
+
+    Args:
+        value: what the user passed.
+        what: the name of the argument or setting, for the message.
+        least: the least value, in seconds.
+        for_ever: whether -1 is allowed.
 
     Raises:
-        ValueError: not a number of seconds, or negative and not -1.
+        ValueError: not a number of seconds, or below ``least`` and not -1.
     """
-    if isinstance(value, int | float) and value == -1:
+    if for_ever and isinstance(value, int | float) and value == -1:
         return inf
     seconds = _seconds(value, what)
-    if seconds < 0:
-        raise ValueError(f"{what} must be 0 or more seconds, or -1 to wait for ever, not {value!r}")
+    if not least <= seconds < inf:
+        or_ever = ", or -1 for ever" if for_ever else ""
+        raise ValueError(f"{what} must be {least:g} or more seconds{or_ever}, not {value!r}")
     return seconds
 
 
@@ -46,12 +53,6 @@ def _seconds(value: Duration, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{what} must be seconds or a timedelta, not {value!r}")
     try:
-        seconds = float(value)
+        return float(value)
     except OverflowError:
-        seconds = inf
-    if not isfinite(seconds):
-        raise ValueError(
-            f"{what} must be finite, not {value!r}"
-            + (" (-1 waits for ever)" if value == inf and what != "expire" else "")
-        )
-    return seconds
+        return inf

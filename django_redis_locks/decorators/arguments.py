@@ -9,6 +9,7 @@ from ..client import validate_on_backend_error, validate_on_lost
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil
 from ..core import durations, key_templates
+from ..core.arguments import validate_flag
 
 if TYPE_CHECKING:
     from ..client import Locks
@@ -67,10 +68,8 @@ class DecoratorArguments:
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
         self.options = DecoratorOptions(
-            reentrant=None if reentrant is None else decorator_options.validate_flag(reentrant, "reentrant"),
-            auto_release=None
-            if auto_release is None
-            else decorator_options.validate_flag(auto_release, "auto_release"),
+            reentrant=None if reentrant is None else validate_flag(reentrant, "reentrant"),
+            auto_release=None if auto_release is None else validate_flag(auto_release, "auto_release"),
             methods=None if methods is None else decorator_options.validate_methods(methods),
             condition=condition,
             status=None if status is None else decorator_options.validate_status(status),

@@ -95,8 +95,8 @@ def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
 def test_inspection_or_diagnosis_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
     """Beyond 2**53 Lua gives the same fence twice."""
     for wrong, message in (
-        ({"order": "age"}, "order is one of lease_left, key"),
-        ({"state": "stuck"}, "state is one of held, overdue"),
+        ({"order": "age"}, "order is one of 'lease_left', 'key'"),
+        ({"state": "stuck"}, "state is one of 'held', 'overdue'"),
         ({"limit": 0}, "limit is a whole number from 1 to 1000"),
         ({"limit": True}, "limit is a whole number"),
         ({"cursor": -1}, "cursor is a whole number from 0 on"),

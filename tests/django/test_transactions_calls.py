@@ -63,7 +63,7 @@ class TestCalls:
                 call()
                 assert log[-1] == f"release {key}"
         for hold in ("forever", "Call", 1, ["call"]):
-            with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
+            with pytest.raises(ValueError, match="hold is one of 'call', 'transaction', 'response'"):
                 redis_lock("key", hold=hold)
 
     def test_transaction_inside_the_call_ends_before_the_lock(

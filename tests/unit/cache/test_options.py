@@ -59,12 +59,12 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "stale must be seconds": [{"stale": "5"}],
     "early is None, a fraction": [{"early": 0}, {"early": 1}, {"early": True}, {"early": XFetch}],
     "early needs a ttl": [{"early": 0.5, "ttl": None}],
-    "refresh is 'inline' or 'thread' or 'celery', or a callable": [{"refresh": "later"}],
+    "refresh is one of 'inline', 'thread', 'celery', or a callable": [{"refresh": "later"}],
     "wait must be 0 or more": [{"wait": -2}],
-    "on_timeout is 'load' or 'default' or 'raise'": [{"on_timeout": "skip"}],
+    "on_timeout is one of 'load', 'default', 'raise'": [{"on_timeout": "skip"}],
     "start_within must be between": [{"start_within": 0}, {"start_within": -1}],
     "jitter is a fraction": [{"jitter": 1}, {"jitter": -0.1}],
-    "store_in_atomic is 'on_commit'": [{"store_in_atomic": "maybe"}],
+    "store_in_atomic is one of 'on_commit'": [{"store_in_atomic": "maybe"}],
     "stale_if_error is True or False": [{"stale_if_error": None}],
 }
 
