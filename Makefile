@@ -73,7 +73,7 @@ lint: ## Check style, format, floors and the workflow of CI
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.prose
-	@$(if $(wildcard .github/workflows),$(BIN)/zizmor --offline --quiet .github/workflows)
+	@$(if $(wildcard .github),$(BIN)/zizmor --offline --quiet .github)
 
 types: ## Check types
 	@$(BOOTSTRAP) types
