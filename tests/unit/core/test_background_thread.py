@@ -1,4 +1,4 @@
-"""A thread that serves others begins once, whatever strikes while it begins."""
+"""A background thread starts once, even if an error or a signal interrupts the start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from django_redis_locks.core.background_thread import BackgroundThread
 start = threading.Thread.start
 
 
-class Strike(BaseException):
-    """What a signal handler raises."""
+class Interrupted(BaseException):
+    """The exception of a signal handler."""
 
 
 class Work:
-    """Counts who works, and ends with the test."""
+    """The target of the thread: counts its calls, and returns at the end of the test."""
 
     def __init__(self) -> None:
         self.workers = 0
@@ -42,28 +42,28 @@ def work() -> Iterator[Work]:
 
 
 @pytest.fixture
-def daemon(work: Work) -> BackgroundThread:
+def background_thread(work: Work) -> BackgroundThread:
     return BackgroundThread(work, "a daemon")
 
 
-def test_thread_starts_once(daemon: BackgroundThread, work: Work) -> None:
-    """However many ask for it at once."""
-    assert not daemon.runs
-    threads = [threading.Thread(target=daemon.start) for _ in range(8)]
+def test_thread_starts_once(background_thread: BackgroundThread, work: Work) -> None:
+    """Also if several threads start it at once."""
+    assert not background_thread.runs
+    threads = [threading.Thread(target=background_thread.start) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert work.begun.acquire(timeout=20)
-    assert daemon.runs
+    assert background_thread.runs
     assert work.workers == 1
 
 
 def test_start_at_the_limit_of_threads_raises_and_names_it(
-    daemon: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch
+    background_thread: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And later, with threads to be had, it begins. At the end of the process, when Python starts no threads any more, it
-    doesn't raise: what is locked there is locked for its lease."""
+    """Once threads are available, it starts. At interpreter shutdown, when Python starts no more threads, it doesn't
+    raise: locks acquired there last for their lease."""
     why = "can't start new thread"
 
     def refused(thread: threading.Thread) -> None:
@@ -71,40 +71,40 @@ def test_start_at_the_limit_of_threads_raises_and_names_it(
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(LockBackendError, match=r"'a daemon': can't start new thread.*limit of threads.*ulimit -u"):
-        daemon.start()
-    assert not daemon.runs
+        background_thread.start()
+    assert not background_thread.runs
     why = "can't create new thread at interpreter shutdown"
-    daemon.start()
-    assert not daemon.runs
+    background_thread.start()
+    assert not background_thread.runs
     monkeypatch.undo()
-    daemon.start()
+    background_thread.start()
     assert work.begun.acquire(timeout=20)
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_signal_around_the_start_leaves_one_thread(
-    daemon: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch, when: str
+    background_thread: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Python may count the thread among the others although it never runs: all renewals of the process would be over. What was
-    given up before its first step takes none, and what works already has no second one beside it."""
+    """Python may list the thread although it never runs: all renewals of the process would stop. A thread that was
+    abandoned before its start doesn't work later, and a running thread isn't started twice."""
     threads: list[threading.Thread] = []
 
-    def struck(thread: threading.Thread) -> None:
+    def interrupt(thread: threading.Thread) -> None:
         threads.append(thread)
         if when == "before":
             threading._limbo[thread] = thread
         elif when == "after":
             start(thread)
             assert work.begun.acquire(timeout=20)
-        raise Strike
+        raise Interrupted
 
-    monkeypatch.setattr(threading.Thread, "start", struck)
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
     try:
-        with pytest.raises(Strike):
-            daemon.start()
+        with pytest.raises(Interrupted):
+            background_thread.start()
         monkeypatch.undo()
-        assert daemon.runs is (when == "after")
-        daemon.start()
+        assert background_thread.runs is (when == "after")
+        background_thread.start()
         assert when == "after" or work.begun.acquire(timeout=20)
         if when == "during":
             threads[0].start()

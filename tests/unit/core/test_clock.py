@@ -1,4 +1,4 @@
-"""The engine's clock goes on whatever happens to the others."""
+"""The engine's clock continues when other clocks are frozen or moved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import validity
 
 
 def test_clock_runs_in_frozen_time() -> None:
-    """[H14] freezegun stands every other clock still; waits would never end and deadlines never pass."""
+    """[H14] freezegun freezes all other clocks; with those, waits would never end and deadlines never pass."""
     with freeze_time("2012-01-14"):
         frozen, begin = time.monotonic(), clock.now()
         threading.Event().wait(0.02)
@@ -23,7 +23,7 @@ def test_clock_runs_in_frozen_time() -> None:
 
 
 def test_clock_is_not_moved_by_a_tick_of_frozen_time() -> None:
-    """[H14] A test that plays an hour in an instant ends no lease of the engine's."""
+    """[H14] A test that advances frozen time by an hour ends no lease."""
     with freeze_time("2012-01-14") as freezer:
         begin = clock.now()
         freezer.tick(3600)
@@ -32,7 +32,7 @@ def test_clock_is_not_moved_by_a_tick_of_frozen_time() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_clock_counts_while_the_machine_sleeps() -> None:
-    """[H14] [L2] As the server's lease does: CLOCK_BOOTTIME, where there is one."""
+    """[H14] [L2] The server's leases continue, too. CLOCK_BOOTTIME is used where it exists."""
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= clock.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 

@@ -33,21 +33,21 @@ def test_lease_in_milliseconds_is_rounded_up() -> None:
         assert type(lease_ms(value)) is int
 
 
-def test_lease_that_is_no_time_or_out_of_bounds_raises_ValueError() -> None:
-    """[F2] Nothing, negative, for ever, not a number, a bool, a text."""
+def test_lease_that_is_no_duration_or_out_of_bounds_raises_ValueError() -> None:
+    """[F2] None, negative, infinite, not a number, a bool, a string."""
     for value in [*NO_TIME, *NEGATIVE, *NO_LEASE]:
         with pytest.raises(ValueError, match=r"^EXPIRE must be "):
             lease_ms(value, "EXPIRE")  # type: ignore[arg-type]
 
 
 def test_wait_in_seconds_is_unchanged_and_minus_one_waits_for_ever() -> None:
-    """[F2]"""
+    """[F2] Numbers and timedeltas."""
     waits = {0: 0.0, 5: 5.0, 0.25: 0.25, timedelta(seconds=3): 3.0, timedelta(0): 0.0, 1e9: 1e9, -1: inf}
     assert {value: wait_seconds(value) for value in waits} == waits
     assert wait_seconds(-1.0) == inf
 
 
-def test_wait_that_is_no_time_raises_ValueError() -> None:
+def test_wait_that_is_no_duration_raises_ValueError() -> None:
     """[F2] The message for infinity says how to wait for ever."""
     for value in [*NO_TIME, *NEGATIVE]:
         with pytest.raises(ValueError, match=r"^timeout must be "):

@@ -21,7 +21,7 @@ TREE = {
     errors.LockKeyError: (LockError, ValueError),
     LockBackendError: (LockError,),
 }
-ABOUT = {"key": "order:42", "name": "order", "alias": "payments"}
+DETAILS_OF_LOCK = {"key": "order:42", "name": "order", "alias": "payments"}
 HOLDER = Holder(fence=7, since=1.5, lease_left=3.0, host="web-1", pid=12, thread="MainThread", name="order")
 DETAILS: dict[type[LockError], dict[str, Any]] = {
     LockNotAcquired: {"waited": 0.5, "retry_after": 12.25, "holder": HOLDER},
@@ -31,11 +31,11 @@ DETAILS: dict[type[LockError], dict[str, Any]] = {
 
 
 def make(kind: type[LockError]) -> LockError:
-    return kind("it went wrong", **ABOUT, **DETAILS.get(kind, {}))
+    return kind("it went wrong", **DETAILS_OF_LOCK, **DETAILS.get(kind, {}))
 
 
 def test_every_error_is_documented() -> None:
-    """Every error of the module is in the table of these tests, and in the tree that its docstring draws."""
+    """Every error of the module is in the table of these tests, and in the tree in the module's docstring."""
     found = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LockError)}
     assert found == {LockError, *TREE}
     assert all(kind.__name__ in (errors.__doc__ or "") for kind in found)
@@ -48,9 +48,9 @@ class TestEvery:
         assert not any(issubclass(kind, other) for other in TREE if other is not kind)
 
     def test_error_keeps_its_attributes_and_does_not_show_the_key(self, kind: type[LockError]) -> None:
-        """A filled key is personal data. All attributes are optional."""
+        """A key may contain personal data. All attributes are optional."""
         error = make(kind)
-        expected = {**ABOUT, **DETAILS.get(kind, {})}
+        expected = {**DETAILS_OF_LOCK, **DETAILS.get(kind, {})}
         assert {name: getattr(error, name) for name in expected} == expected
         assert "42" not in f"{error} {error!r}"
         bare = kind("it went wrong")
@@ -59,7 +59,7 @@ class TestEvery:
         assert str(kind()) == ""
 
     def test_error_survives_pickle_and_copy(self, kind: type[LockError]) -> None:
-        """Celery and multiprocessing carry it to another process with everything that it says."""
+        """Celery and multiprocessing send it to another process with all its attributes."""
         error = make(kind)
         error.add_note("a note")
         pickled = [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
@@ -79,16 +79,16 @@ class OutOfStock(LockNotAcquired):
 
 
 def test_subclass_with_other_arguments_pickles() -> None:
-    """Pickling doesn't depend on what `__init__` takes."""
+    """Pickling doesn't depend on the arguments of `__init__`."""
     twin = pickle.loads(pickle.dumps(OutOfStock("bicycle")))
     assert (str(twin), twin.article, twin.key, twin.waited) == ("bicycle is being sold", "bicycle", "article:1", 0.0)
 
 
 def test_backend_error_names_lock_and_alias_once_known() -> None:
-    """Which lock of which alias met a store that is down is in the message, once both are known."""
+    """The message names the lock and the alias once both are known."""
     error = LockBackendError("can't reach it")
     assert str(error) == "can't reach it"
-    error.key, error.name, error.alias = ABOUT["key"], ABOUT["name"], ABOUT["alias"]
+    error.key, error.name, error.alias = DETAILS_OF_LOCK["key"], DETAILS_OF_LOCK["name"], DETAILS_OF_LOCK["alias"]
     assert str(error) == "lock 'order', alias 'payments': can't reach it"
 
 

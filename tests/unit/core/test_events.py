@@ -1,4 +1,4 @@
-"""What happens is logged and told, and no listener breaks a lock."""
+"""Events are logged and passed to listeners; a failing listener doesn't break a lock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENTS = [
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_listeners", [])
 
 
@@ -41,8 +41,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_event_is_logged_at_its_level(
     event: Event, logger: str, level: int, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[D9] Its level says how bad it is, the message shows the name, and the extras have everything; of the key a digest from
-    INFO on."""
+    """[D9] The message has the name, and the record's extras have all fields; from INFO on a digest instead of the
+    key."""
     with caplog.at_level(logging.DEBUG, "django_redis_locks"):
         emit(event)
     (record,) = caplog.records
@@ -57,30 +57,30 @@ def test_event_is_logged_at_its_level(
 
 
 def test_every_kind_of_event_has_a_test() -> None:
-    """A new one needs its line in the table above."""
+    """A new event needs a row in the table above."""
     values = (kind for kind in vars(events).values() if isinstance(kind, type))
     kinds = {kind for kind in values if issubclass(kind, Event) and kind is not Event}
     assert kinds == {type(case[0]) for case in EVENTS}
 
 
 def test_listeners_are_called_once_and_in_order(caplog: pytest.LogCaptureFixture) -> None:
-    """Twice the same listener counts once; one that fails is logged, and the others hear."""
-    heard: list[Any] = []
+    """Registering a listener twice has no effect. A failing listener is logged, and the others are called."""
+    received: list[Any] = []
 
     def broken(event: Event) -> None:
-        heard.append("broken")
+        received.append("broken")
         raise LookupError
 
-    for listener in (broken, heard.append, broken):
+    for listener in (broken, received.append, broken):
         listen(listener)
     event = EVENTS[0][0]
     emit(event)
-    assert heard == ["broken", event]
+    assert received == ["broken", event]
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError]
 
 
 def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixture) -> None:
-    """The frequent ones aren't even made without one of them; the hot path formats no message that its level hides."""
+    """`wanted` is True if a listener exists or the event's logger is enabled for its level."""
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         emit(EVENTS[0][0])
         assert caplog.records == []
@@ -98,7 +98,7 @@ def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixtu
 def test_event_without_logger_and_listener_is_not_made(
     kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An acquire and a release with neither log nor listener."""
+    """An acquire or a release creates no event without a listener or an enabled logger."""
     made: list[Any] = []
 
     class Made(kind):  # type: ignore[misc]
@@ -119,8 +119,8 @@ def test_event_without_logger_and_listener_is_not_made(
 
 
 def test_name_with_line_ends_stays_within_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A name is the beginning of a key unless it is given, so it may be what a stranger wrote: it neither begins a line of its
-    own nor colours the terminal. The fields of the record have it as it is."""
+    """A name may come from a key, and so from a user's input: the message escapes line ends and terminal codes. The
+    fields of the record have it unchanged."""
     hostile = "\x1b[31mred\nCRITICAL forged\u202e"
     events.emit(events.ForceReleased(hostile, hostile, "default", reason="x\ny"))
     (record,) = caplog.records

@@ -1,4 +1,4 @@
-"""What is reset in a forked child."""
+"""Resets in a forked child."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.forks import in_child
 
 
 def test_reset_that_raises_stops_no_other_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] A connection that is still shared with the parent would be worse than what failed."""
+    """[H18] A connection that stays shared with the parent would be worse than one failed reset."""
     begun: list[str] = []
 
     def fail() -> None:
@@ -29,7 +29,7 @@ def test_reset_that_raises_stops_no_other_reset(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_fork_safe_lock_held_by_another_thread_of_the_parent_is_free_in_the_child() -> None:
-    """[H18] The thread that would release it doesn't exist there."""
+    """[H18] The thread that would release it doesn't exist in the child."""
     lock = forks.ForkSafeLock()
     with ThreadPoolExecutor(1) as other:
         other.submit(lock.rlock.acquire).result()

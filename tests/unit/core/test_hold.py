@@ -1,4 +1,4 @@
-"""What a hold and its grant answer after each step, on a clock that only the test moves."""
+"""The state of a hold and its grant after each step, with a manual clock."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from django_redis_locks.core.registry import end_block, forget_block, registry
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE, a_hold
 
-PLACE = LockId("store", "lock")
+LOCK_ID = LockId("store", "lock")
 
 
 @pytest.fixture
 def hold(virtual_time: ManualClock) -> Hold:
-    """Acquired just now, by this thread."""
-    return a_hold(PLACE, clock.now())
+    """A hold that this thread has just acquired."""
+    return a_hold(LOCK_ID, clock.now())
 
 
 def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> None:
@@ -31,12 +31,12 @@ def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> 
     assert hold.state is State.RELEASING
     assert not hold.add_grant(2)
     assert not hold.open_grants
-    assert not hold.release_grant(1), "another thread is at it"
-    assert not hold.mark_lost("expired"), "its owner hears from the release"
+    assert not hold.release_grant(1), "another thread releases it already"
+    assert not hold.mark_lost("expired"), "the release reports the loss to its owner"
 
 
 def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold) -> None:
-    """[E7] It waited for its own thread, for ever."""
+    """[E7] Otherwise it would wait for its own thread for ever."""
     left: list[bool] = []
 
     def interrupted() -> None:
@@ -49,20 +49,20 @@ def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold
     assert left == [True]
 
 
-def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:
+def test_loss_found_before_an_extension_is_ignored(hold: Hold) -> None:
     over = hold.deadline
     hold.extend_deadline(clock.now() + 1, LEASE)
     assert not hold.mark_lost("expired", at=over)
     assert hold.lost_why is None
 
 
-def test_prolongation_after_a_loss_is_refused(hold: Hold) -> None:
+def test_extension_after_a_loss_is_refused(hold: Hold) -> None:
     assert hold.mark_lost("expired")
     assert not hold.extend_deadline(clock.now(), LEASE)
 
 
 def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualClock) -> None:
-    """[L2] Known without asking the store, and before the maintenance thread notices."""
+    """[L2] Without a request to the store, and before the maintenance thread detects it."""
     keeper: Any = None
     grant = Grant(hold, keeper, 1)
     assert (grant.lost, grant.held) == (False, True)
@@ -70,8 +70,8 @@ def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualCl
     assert (grant.lost, grant.held, grant.protected) == (True, False, True)
 
 
-def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> None:
-    """Although the outer entry still holds the lock."""
+def test_grant_of_a_released_inner_entry_is_not_held(hold: Hold) -> None:
+    """The outer entry still holds the lock."""
     keeper: Any = None
     outer, inner = Grant(hold, keeper, 1), Grant(hold, keeper, 2)
     assert hold.add_grant(2)
@@ -84,7 +84,7 @@ def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> N
 
 
 def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> None:
-    """[E13] Whatever the order in which they end; one that stays in place of another one needs what that needed."""
+    """[E13] In any order of their ends. An entry that replaces another one is renewed for as long as that was."""
     for entry in (2, 3):
         hold.add_grant(entry)
         hold.renew_for(entry, 60.0)
@@ -99,7 +99,7 @@ def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> Non
 
 def test_owner_that_is_a_finished_task_is_not_alive() -> None:
     async def acquire() -> Hold:
-        return a_hold(PLACE, clock.now(), owner=asyncio.current_task())
+        return a_hold(LOCK_ID, clock.now(), owner=asyncio.current_task())
 
     async def main() -> None:
         task = asyncio.create_task(acquire())
@@ -108,8 +108,8 @@ def test_owner_that_is_a_finished_task_is_not_alive() -> None:
     asyncio.run(main())
 
 
-def test_block_that_never_began_is_not_left(hold: Hold) -> None:
-    """Else the next block of the same lock object would release this one's grant."""
+def test_forgotten_block_is_not_ended(hold: Hold) -> None:
+    """A block that never began: the next block of the same lock object would release its grant."""
     lock: Any = object()
     grant = Grant(hold, lock, 1)
     registry.keep(grant, block=1)

@@ -9,19 +9,19 @@ from django_redis_locks.core.holder import FIELDS, Holder, describe, read
 
 
 def test_description_is_an_array_in_the_order_of_the_fields() -> None:
-    """[F18] Wire format: null for what METADATA doesn't name."""
+    """[F18] Wire format: null for the fields that METADATA doesn't list."""
     host, pid = socket.gethostname(), os.getpid()
     assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
     assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
 
 
 def test_description_with_long_names_is_cut() -> None:
-    """A lock in Redis stays small."""
+    """The value in Redis stays small."""
     assert len(describe(1, "t" * 1000, "n" * 1000, ("thread", "name"))) < 140
 
 
 def test_description_written_and_read_is_unchanged() -> None:
-    """[F18] And has nothing more than was asked for."""
+    """[F18] It has only the requested fields."""
     everything = {"host": socket.gethostname(), "pid": os.getpid(), "thread": "Täsk-1", "name": 'o"r,der'}
     for fields in (FIELDS, ("host",), ("thread", "name")):
         holder = read(describe(os.getpid(), "Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
@@ -29,7 +29,7 @@ def test_description_written_and_read_is_unchanged() -> None:
 
 
 def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
-    """[E8] [L45] Another version's, or a broken one: the refusal that names the holder doesn't fail."""
+    """[E8] [L45] From another version, or corrupt: the error of a busy lock, which names the holder, must not fail."""
     for text in (
         "[" * 100_000,
         "[[7], 1e9, null, {}]",
@@ -54,7 +54,7 @@ def test_description_with_unknown_fields_is_read_without_them() -> None:
 
 
 def test_holder_as_text_names_what_is_known() -> None:
-    """It stands in the message of a refusal."""
+    """As in the message of LockNotAcquired."""
     for about, text in [
         ({}, "unknown host"),
         ({"host": "web-1"}, "web-1"),

@@ -1,4 +1,4 @@
-"""Key templates: syntax, binding of arguments, texts of values, and that different calls have different keys. [D 2.3]"""
+"""[D 2.3] Key templates: syntax, binding of arguments, texts of values; different calls have different keys."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ NOTHING: list[tuple[object, str]] = [
 
 
 def test_template_has_the_syntax_of_str_format() -> None:
-    """Fields, attributes, items; `{{` is a brace."""
+    """Fields, attributes, items; `{{` is an escaped brace."""
     box = SimpleNamespace(width=3, inner=SimpleNamespace(depth=7), tags=["old"], prices={"eur": 9, "two words": 8})
 
     def order(pk: int, kind: str, box: object) -> None: ...
@@ -169,7 +169,7 @@ def test_key_is_one_for_every_spelling_of_a_call_and_differs_for_other_arguments
 
 
 def test_arguments_of_every_kind_have_names() -> None:
-    """Keyword-only, positional-only and starred ones, and what comes by `**kwargs`, as Django's URL arguments do."""
+    """Keyword-only, positional-only and starred ones, and names in `**kwargs`, as for Django's URL arguments."""
 
     def work(a: int, /, b: int, *rest: int, c: int, **more: int) -> None: ...
 
@@ -184,7 +184,7 @@ def test_arguments_of_every_kind_have_names() -> None:
 
 
 def test_double_starred_name_never_replaces_an_argument_or_self() -> None:
-    """[D48]"""
+    """[D48] A keyword of the call can't replace a bound name."""
 
     def work(pk: int, /, **more: int) -> None: ...
 
@@ -195,7 +195,7 @@ def test_double_starred_name_never_replaces_an_argument_or_self() -> None:
 
 @pytest.mark.parametrize("template", ["{a}:{b}:{c}", "{a}:{b!n}:{c:lower}"])
 def test_arguments_of_a_partial_are_named_like_those_of_the_call(template: str) -> None:
-    """The call's win over the partial's keywords."""
+    """Keywords of the call replace those of the partial."""
 
     def work(a: int, b: int, c: int = 0) -> None: ...
 
@@ -238,15 +238,15 @@ def test_call_with_wrong_arguments_raises_the_functions_TypeError() -> None:
 
 
 def test_value_has_the_same_text_in_every_process() -> None:
-    """A moment has one key, whatever its time zone."""
+    """A point in time has one key in all time zones."""
     for value, expected in TEXTS:
         assert value_in_key(value) == expected
     paris = datetime(2026, 5, 1, 14, tzinfo=timezone(timedelta(hours=2)))
     assert value_in_key(paris) == value_in_key(paris.astimezone(UTC))
 
 
-def test_value_without_a_text_of_its_own_raises_LockKeyError() -> None:
-    """Containers and bytes have no one text; another object would be another key in every process."""
+def test_value_without_a_stable_text_raises_LockKeyError() -> None:
+    """Containers and bytes have no unique text; the text of a plain object differs in each process."""
     for value in CONTAINERS:
         with pytest.raises(LockKeyError, match=rf"a {type(value).__name__} can't be a part of a lock's key"):
             value_in_key(value)
@@ -256,7 +256,7 @@ def test_value_without_a_text_of_its_own_raises_LockKeyError() -> None:
 
 
 def test_empty_value_raises_LockKeyError_unless_marked() -> None:
-    """[D22] All calls without a value would share one key; the message says how to allow that, with any spec."""
+    """[D22] All calls without a value would share one key; the message says how to allow that."""
     for value, what in NOTHING:
         with pytest.raises(LockKeyError, match=rf"\{{x\}} is empty: {what}.*Write \{{x!n\}} if"):
             value_in_key(value)
@@ -277,7 +277,7 @@ def test_missing_attribute_or_item_raises_LockKeyError_also_if_marked() -> None:
 
 
 def test_error_names_the_field_and_not_its_value() -> None:
-    """A value is personal data. What the lookup itself raised is the cause."""
+    """A value may be personal data. The exception of the lookup is the cause."""
     for value in ({"jane": 1}, ["jane"], SimpleNamespace(jane=1)):
         with pytest.raises(LockKeyError) as raised:
             value_in_key(value)
@@ -290,7 +290,7 @@ def test_error_names_the_field_and_not_its_value() -> None:
 # Specs
 
 
-def test_specs_hide_a_value_or_make_one_key_of_all_cases() -> None:
+def test_specs_hash_a_value_or_convert_it_to_lower_case() -> None:
     assert fill("{x:lower}:{x!n:lower}", lambda x: None, "Jane@Example") == "jane@example:jane@example"
     assert fill("{x:hash}", lambda x: None, "jane@example.org") == "96f616bb0cb2a3a0bdb20aab89fbd357"
     hashed = {fill("{x:hash}", lambda x: None, value) for value in ("a", "b", "A", 1, 2.5)}
@@ -305,7 +305,7 @@ CONFUSED = [("a:b", "c"), ("a", "b:c"), ("a%3Ab", "c"), ("a", "b%3Ac"), ("{a}", 
 
 
 def test_different_values_have_different_keys() -> None:
-    """[D48] With separators, braces, per cent and white space, and the pairs that naive templates confuse."""
+    """[D48] With separators, braces, percent signs and white space, and pairs that naive templates confuse."""
     make = compile_template("lock:{a}:{b}", lambda a, b: None)
     for letter in ":{}% \t\r\n\x00\x1f\x7f":
         assert value_in_key(f"a{letter}b") == f"a%{ord(letter):02X}b"

@@ -26,7 +26,7 @@ def test_model_instance_is_its_label_and_primary_key() -> None:
 
 
 def test_unsaved_row_and_anonymous_user_are_empty() -> None:
-    """[D22]"""
+    """[D22] They have no primary key yet, or none at all."""
     for value in (User(username="jane"), AnonymousUser(), None):
         for user in (value, lazy(value)):
             assert text_of(user) == ""
@@ -36,7 +36,7 @@ def test_unsaved_row_and_anonymous_user_are_empty() -> None:
 
 
 def test_message_of_an_empty_user_says_what_was_found() -> None:
-    """[D22]"""
+    """[D22] Whether it is an unsaved row or an anonymous user."""
     for value, what in ((User(), "a User that isn't saved"), (AnonymousUser(), "an anonymous user")):
         with pytest.raises(LockKeyError, match=what):
             compile_template("{user}", lambda user: None)((lazy(value),), {})

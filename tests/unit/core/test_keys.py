@@ -1,4 +1,4 @@
-"""The spelling of keys is wire format: processes of two versions meet in these bytes, so they are pinned here."""
+"""The escaped form of keys is wire format, shared by processes of different versions: these tests pin its bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LONG = {
 
 
 def test_key_is_percent_encoded() -> None:
-    """[F7] Braces, percent signs, white space and control characters; all else stays readable."""
+    """[F7] Braces, percent signs, white space and control characters; all other characters stay readable."""
     for key, spelled in LITERAL.items():
         assert escape(key) == spelled
         ends = (f"k:{spelled}", f"w:{spelled}", "fence", "index", "inbox:")
@@ -55,7 +55,7 @@ def test_key_is_percent_encoded() -> None:
 
 
 def test_tail_of_a_long_key_is_hashed() -> None:
-    """[F7] Beyond 200 bytes: whole characters and whole escapes of the head, then %~ and the BLAKE2b-128 of it all."""
+    """[F7] Beyond 200 bytes: whole characters and escapes of the head, then %~ and the BLAKE2b-128 of the whole key."""
     for key, head in LONG.items():
         whole = "".join(f"%{byte:02X}" for byte in key.encode()) if key.isspace() else key.replace(" ", "%20")
         assert escape(key) == f"{head}%~{blake2b(whole.encode(), digest_size=16).hexdigest()}"
@@ -63,7 +63,7 @@ def test_tail_of_a_long_key_is_hashed() -> None:
 
 
 def test_border_and_hash_of_long_keys_are_pinned() -> None:
-    """[F7] 200 bytes stay as they are; and one hashed tail, byte for byte."""
+    """[F7] 200 bytes stay unchanged; and one hashed tail, byte for byte."""
     for key, spelled in (("x" * 200, "x" * 200), ("ö" * 100, "ö" * 100), (" " * 66, "%20" * 66)):
         assert escape(key) == spelled
     hashed = escape("order:" + "x" * 300)
@@ -83,8 +83,8 @@ def test_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
     assert escape(escape("x" * 300)) != escape("x" * 300)
 
 
-def test_different_keys_are_spelled_differently() -> None:
-    """[L45] Literal or hashed: keys that look alike don't exclude each other."""
+def test_different_keys_have_different_escaped_forms() -> None:
+    """[L45] Literal or hashed: similar keys don't share a lock."""
     chance = random.Random(11)
     keys = {"".join(chance.choices("%2{5 }~", k=chance.randrange(1, 6))) for _ in range(5000)}
     keys |= {f"{'x' * 300}{number}" for number in range(100)} | {f"{number}{'x' * 300}" for number in range(100)}
@@ -92,8 +92,8 @@ def test_different_keys_are_spelled_differently() -> None:
 
 
 def test_bucket_is_crc32_of_the_spelling() -> None:
-    """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0. Two are written out: a
-    change of the function moves every lock."""
+    """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0. Two are pinned:
+    another function would move every lock."""
     for key in ("order:42", "{user} 1", "锁", "x" * 300):
         spelled = escape(key)
         tag = f"lock:{{{crc32(spelled.encode()) % 256}}}"
@@ -105,7 +105,7 @@ def test_bucket_is_crc32_of_the_spelling() -> None:
 
 
 def test_keys_of_one_lock_share_their_hash_tag() -> None:
-    """[L44] One slot of a Cluster, although the user's key may hold braces of its own."""
+    """[L44] They are in one slot of a Cluster, also if the user's key contains braces."""
     for key in ("order:42", "{a}{b}", "}{", "a{b"):
         tags = {re.search(r"\{(.*?)\}", name)[1] for name in Spelling("p", 16).of(key)}
         assert len(tags) == 1
@@ -118,7 +118,7 @@ def test_key_of_the_waiters_follows_from_that_of_the_lock() -> None:
             assert waiters_of(keys.lock) == keys.waiters
 
 
-def test_key_that_is_no_text_raises_LockKeyError() -> None:
+def test_key_that_is_no_encodable_string_raises_LockKeyError() -> None:
     """[F7] Not a str, empty, or not encodable."""
     for key in (None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"):
         with pytest.raises(LockKeyError) as caught:

@@ -35,13 +35,13 @@ def rlock(lock: Lock) -> Lock:
 
 @pytest.fixture
 def thread() -> Iterator[ThreadPoolExecutor]:
-    """One thread that serves all: an executor's."""
+    """An executor with one thread."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
 
-def refused(lock: Lock, why: str) -> None:
-    """The caller is a stranger that would wait for itself."""
+def assert_not_owner(lock: Lock, why: str) -> None:
+    """The caller doesn't own the lock, and would wait for itself."""
     assert not lock.owned()
     assert lock.acquire(blocking=False) is None
     with pytest.raises(LockAlreadyHeld, match=why):
@@ -50,11 +50,11 @@ def refused(lock: Lock, why: str) -> None:
         lock.release()
 
 
-# Strangers and owners
+# Owners
 
 
 def test_current_owner_is_the_thread_or_the_task() -> None:
-    """[H5] The running task; the thread outside of one, also in a callback of a loop."""
+    """[H5] The running task; outside of a task the thread, also in a callback of a loop."""
     seen: list[Any] = []
 
     async def main() -> None:
@@ -69,17 +69,17 @@ def test_current_owner_is_the_thread_or_the_task() -> None:
 
 
 def test_two_requests_in_one_thread_are_different_owners(rlock: Lock, thread: ThreadPoolExecutor) -> None:
-    """[F3] [H5a] Without this the second request would re-enter the first one's lock: both run in the executor's thread."""
+    """[F3] [H5a] Both run in the executor's thread: the second request must not re-enter the lock of the first one."""
     first, second = contextvars.Context(), contextvars.Context()
     grant = thread.submit(first.run, rlock.acquire).result()
-    thread.submit(second.run, refused, rlock, "share an executor's thread").result()
+    thread.submit(second.run, assert_not_owner, rlock, "share an executor's thread").result()
     assert thread.submit(first.run, rlock.owned).result()
     thread.submit(first.run, rlock.release).result()
     assert grant.released
 
 
 def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
-    """[H5] sync_to_async brings the context there and back: acquire in one hop, re-enter and release in others."""
+    """[H5] sync_to_async keeps the context: acquire in one call, re-enter and release in others."""
 
     async def request() -> None:
         async with ThreadSensitiveContext():
@@ -98,7 +98,7 @@ def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
 
 
 def test_released_grant_is_not_registered(lock: Lock) -> None:
-    """Nothing of a lock is left in the process after its release."""
+    """The process keeps nothing of a lock after its release."""
     before = len(registry)
     with lock as grant:
         assert len(registry) == before + 1
@@ -112,7 +112,7 @@ def test_released_grant_is_not_registered(lock: Lock) -> None:
 
 
 def test_grant_is_kept_while_its_owner_lives(lock: Lock, thread: ThreadPoolExecutor) -> None:
-    """[H6] A caller who keeps no grant still holds the lock, and releases it by name."""
+    """[H6] A caller that keeps no reference to its grant still holds the lock, and can release it by name."""
     thread.submit(lock.acquire).result()
     gc.collect()
     assert thread.submit(lock.owned).result()
@@ -121,7 +121,7 @@ def test_grant_is_kept_while_its_owner_lives(lock: Lock, thread: ThreadPoolExecu
 
 
 def test_current_grant_is_the_innermost_that_is_held(lock: Lock) -> None:
-    """Released from elsewhere it isn't current any more."""
+    """A grant that was released isn't current."""
     other = locks.lock(f"{lock.key}/other")
     assert current_grant() is None
     with lock as outer:
@@ -134,8 +134,8 @@ def test_current_grant_is_the_innermost_that_is_held(lock: Lock) -> None:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_lease_that_is_over_is_forgotten_unless_its_grant_is_used(lock: Lock, used: bool) -> None:
-    """[E3] A block or a variable still reports the loss; what nothing refers to can't be released any more."""
+def test_expired_hold_is_forgotten_unless_its_grant_is_referenced(lock: Lock, used: bool) -> None:
+    """[E3] A block or a variable can still report the loss; a grant without references can't be released any more."""
     grant = lock.acquire()
     hold = grant.hold
     kept = grant if used else None
@@ -149,10 +149,10 @@ def test_lease_that_is_over_is_forgotten_unless_its_grant_is_used(lock: Lock, us
         lock.force_release()
 
 
-def test_context_forgets_leases_that_are_over_at_its_next_acquire(lock: Lock) -> None:
-    """[E3] However many, wherever they were released."""
+def test_context_forgets_released_grants_at_its_next_acquire(lock: Lock) -> None:
+    """[E3] Any number of them, released in any context."""
 
-    def crowd() -> None:
+    def many_leases() -> None:
         grants = [locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire() for _ in range(1000)]
         with lock as inside:
             grants += [locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire() for _ in range(1000)]
@@ -160,11 +160,11 @@ def test_context_forgets_leases_that_are_over_at_its_next_acquire(lock: Lock) ->
             locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire().release()
             assert list(contexts.entries()) == [inside]
 
-    contextvars.Context().run(crowd)
+    contextvars.Context().run(many_leases)
 
 
-def test_end_of_a_block_leaves_what_lies_below_as_it_is(lock: Lock) -> None:
-    """[E3] It costs the same however many grants its context has."""
+def test_end_of_a_block_keeps_the_older_grants_of_its_context(lock: Lock) -> None:
+    """[E3] Its cost doesn't depend on the number of grants in the context."""
 
     def blocks() -> None:
         for _ in range(3):
@@ -178,21 +178,21 @@ def test_end_of_a_block_leaves_what_lies_below_as_it_is(lock: Lock) -> None:
     contextvars.Context().run(blocks)
 
 
-class Strike(BaseException):
-    """What a signal handler raises."""
+class Interrupted(BaseException):
+    """The exception of a signal handler."""
 
 
-def struck(*_: object) -> None:
-    raise Strike
+def interrupt(*_: object) -> None:
+    raise Interrupted
 
 
-def test_signal_during_a_liveness_check_makes_no_thread_dead(
+def test_signal_during_a_liveness_check_ends_no_thread(
     lock: Lock, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H6] Up to CPython 3.12 a handler that raises inside of Thread.is_alive() does: so none of our callers who may hear
-    signals asks there."""
+    """[H6] Up to CPython 3.12, a signal handler that raises inside Thread.is_alive() marks a running thread as ended:
+    the main thread must not call it."""
     grant = thread.submit(lock.acquire).result()
-    monkeypatch.setattr(threading.Thread, "is_alive", struck)
+    monkeypatch.setattr(threading.Thread, "is_alive", interrupt)
     assert owners.is_alive(grant.hold)
     with pytest.raises(LockNotOwned):
         lock.__exit__(None, None, None)
@@ -206,19 +206,19 @@ def test_signal_during_a_liveness_check_makes_no_thread_dead(
     seen[0].release()
 
 
-class StruckAfterPop(dict[int, Any]):
+class InterruptedAfterPop(dict[int, Any]):
     def pop(self, *which: Any) -> Any:
         super().pop(*which)
-        struck()
+        interrupt()
 
 
 def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
-    """[L16] A strike may come between the two tables, when it is forgotten or kept; once more is enough."""
+    """[L16] A signal may come between the updates of the two tables; a second call completes them."""
     tables = Registry()
     grant = lock.acquire()
     tables.keep(grant)
-    tables._grants = StruckAfterPop(tables._grants)
-    with pytest.raises(Strike):
+    tables._grants = InterruptedAfterPop(tables._grants)
+    with pytest.raises(Interrupted):
         tables.forget(grant)
     tables._grants = dict(tables._grants)
     tables.forget(grant)

@@ -1,4 +1,4 @@
-"""What a process keeps from its forks: the secrets that make its tokens, and its grants."""
+"""A forked child shares neither the token secrets nor the grants of its parent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lock() -> Lock:
 
 
 def test_tokens_of_many_threads_differ() -> None:
-    """In one process by their count, in two by their prefix."""
+    """Tokens of one process differ by their count, those of two processes by their prefix."""
     assert len({mint_token() for _ in range(1000)}) == 1000
     assert Tokens().mint() != Tokens().mint()
 
@@ -47,7 +47,8 @@ def _put() -> None:
 
 
 def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
-    """[H18] [F16] [L47] Lost, not owned, released without a word to the store; and one warning. Its tokens are its own."""
+    """[H18] [F16] [L47] The grant is lost, not owned, and released without a request, with one warning. The child's
+    tokens have another prefix."""
     ours = mint_token()
 
     def look() -> None:
@@ -69,15 +70,15 @@ def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
 
 @pytest.fixture
 def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
-    """All that there is to renew in a child."""
+    """The only object that is reset in a child."""
     tokens = Tokens()
     monkeypatch.setattr(forks, "_aware", {tokens})
     monkeypatch.setattr(forks, "known", os.getpid())
     return tokens
 
 
-def test_fork_unseen_by_python_changes_the_tokens(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] A C extension forks without the hooks of Python: the process id tells whoever begins something."""
+def test_fork_without_hooks_changes_the_tokens(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] A C extension forks without Python's hooks: the fork is detected by the process id."""
     before = tokens.mint()
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert forks.pid() == forks.known == -1
@@ -89,10 +90,10 @@ def test_fork_unseen_by_python_changes_the_tokens(tokens: Tokens, monkeypatch: p
 
 
 @pytest.mark.parametrize("begin", [_lock, _put], ids=["lock", "record"])
-def test_fork_unseen_by_python_is_found_by_the_next_command(
+def test_fork_without_hooks_is_detected_by_the_next_command(
     begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H18] Before its token is made."""
+    """[H18] Before its token is created."""
     aware = Mock()
     monkeypatch.setattr(forks, "_aware", {aware})
     monkeypatch.setattr(forks, "known", -1)
@@ -101,9 +102,11 @@ def test_fork_unseen_by_python_is_found_by_the_next_command(
     assert forks.known == os.getpid()
 
 
-def test_threads_of_an_unseen_child_use_no_token_of_the_parent(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] While one of them is about to change the secrets another one mints: a token that the parent mints too would be
-    taken for its own by either."""
+def test_threads_of_a_child_forked_without_hooks_use_no_token_of_the_parent(
+    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H18] One thread changes the secrets while another one creates a token: with a token in common, parent and child
+    would each take the other's lock for its own."""
     theirs = tokens.mint()
     changing, minted = threading.Event(), threading.Event()
     urandom = os.urandom
@@ -111,7 +114,7 @@ def test_threads_of_an_unseen_child_use_no_token_of_the_parent(tokens: Tokens, m
     def slowly(size: int) -> bytes:
         if not changing.is_set():
             changing.set()
-            minted.wait(0.5)  # in vain, if the other one waits for us
+            minted.wait(0.5)  # times out if the other thread waits for this one
         return urandom(size)
 
     def begin() -> list[str]:

@@ -1,4 +1,4 @@
-"""gevent, in a process of its own: it patches Python for good."""
+"""Tests of gevent's patching, in a process of its own, since it can't be undone."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_threads_replaced_after_the_import_are_refused(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("thread", ["engine._maintenance.put", "engine._maintenance.notices.post"])
-def test_exit_in_a_greenlet_of_ours_ends_the_process(redis_url: str, thread: str) -> None:
-    """[E19] gevent runs signal handlers in any greenlet; a worker that is told to end would go on until it is killed."""
-    story = f"import sys, gevent; locks['default'].{thread}(lambda: sys.exit(7)); gevent.sleep(20)"
-    ended = run(redis_url, PATCH, IMPORT, "locks.lock('a', renew=True).acquire()", story)
+def test_exit_in_a_background_greenlet_ends_the_process(redis_url: str, thread: str) -> None:
+    """[E19] gevent runs signal handlers in any greenlet; a worker would ignore SIGTERM until it is killed."""
+    program = f"import sys, gevent; locks['default'].{thread}(lambda: sys.exit(7)); gevent.sleep(20)"
+    ended = run(redis_url, PATCH, IMPORT, "locks.lock('a', renew=True).acquire()", program)
     assert ended.returncode == 7, ended.stderr

@@ -1,5 +1,5 @@
-"""Whatever an effect raises, and wherever a signal strikes, the program hears of it, and clears up. What real programs do
-then: tests/unit/primitives/test_interruptions.py."""
+"""Exceptions of effects and of signal handlers are thrown into the program, which cleans up. The cleanup of
+the real programs: tests/unit/primitives/test_interruptions.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCAL = NotifyWaiters(LockId("store", "lock"), woke=False)
 
 
 class Raises:
-    """A world in which every effect fails with this, as far as a coroutine can."""
+    """A performer in which every effect raises this exception."""
 
     def __init__(self, failure: BaseException) -> None:
         self._failure = failure
@@ -49,25 +49,25 @@ Drive = Callable[[Program[Any], Any], Any]
 @both
 @pytest.mark.parametrize("effect", [LOCAL, COMMAND], ids=["local", "store"])
 def test_StopIteration_of_an_effect_does_not_end_the_program(drive: Drive, effect: Effect[Any]) -> None:
-    """A StopIteration out of a user's parser or listener isn't the program's result: a lock would be granted by it."""
-    heard: list[BaseException] = []
+    """A StopIteration of a user's parser or listener must not become the program's result, which might grant a lock."""
+    received: list[BaseException] = []
 
     def program() -> Program[str]:
         try:
             yield from effect
         except BaseException as failure:
-            heard.append(failure)
+            received.append(failure)
             raise
         return "done"
 
     with pytest.raises(RuntimeError):
         drive(program(), Raises(StopIteration("granted")))
-    assert len(heard) == 1, "it was thrown in"
+    assert len(received) == 1, "it was thrown into the program"
 
 
 @both
-def test_program_may_go_on_after_StopIteration(drive: Drive) -> None:
-    """Its own end is its result as ever, also in the moment in which it is told."""
+def test_program_may_continue_after_StopIteration(drive: Drive) -> None:
+    """Its return value is the result, also directly after the exception."""
 
     def program() -> Program[str]:
         try:
@@ -80,7 +80,7 @@ def test_program_may_go_on_after_StopIteration(drive: Drive) -> None:
 
 
 def test_coroutine_that_is_closed_unwinds() -> None:
-    """A task whose loop is gone is closed by the garbage collector: the program names what is left all the same."""
+    """The garbage collector closes a task of a closed loop: the program still performs its local cleanup."""
     performed: list[Effect[Any]] = []
 
     async def for_ever(effect: Effect[Any]) -> None:
@@ -104,70 +104,69 @@ def test_coroutine_that_is_closed_unwinds() -> None:
     loop.close()
 
 
-class Strike(BaseException):
-    """What a signal handler raises."""
+class Interrupted(BaseException):
+    """The exception of a signal handler."""
 
 
-class Silent:
-    """Performs nothing, without a single line of Python in which a signal could strike."""
+class NoEffects:
+    """Performs nothing, without a line of Python in which a signal could be handled."""
 
     handlers: ClassVar[Any] = {type(None): {}.get}
     ahandlers = handlers
 
 
 def test_signal_between_two_steps_is_thrown_into_the_program() -> None:
-    """[L16] [E7] A program that is just dropped can't name what it leaves behind. The strikes hit where they please; not
-    one may pass the program by."""
+    """[L16] [E7] A program that isn't resumed can't clean up. Signals come at random points; each must be thrown into
+    the program."""
     unwound = 0
 
     def program() -> Program[None]:
         nonlocal unwound
         try:
             yield from repeat(None)
-        except Strike:
+        except Interrupted:
             unwound += 1
             raise
 
-    def strike(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         if aimed:
-            raise Strike
+            raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, strike)
-    passed_by = 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    missed = 0
     try:
         for number in range(400):
             endless = program()
-            with contextlib.suppress(Strike):
+            with contextlib.suppress(Interrupted):
                 aimed = True
-                # once more, if the first one struck where Python swallows it, such as in a finalizer; not while it is handled
+                # repeated in case Python ignores the first exception, as in a finalizer; not while that is handled
                 signal.setitimer(signal.ITIMER_REAL, 0.0003 + number * 1e-6, 1.0)
-                run(endless, Silent)
+                run(endless, NoEffects)
             aimed = False
-            passed_by += inspect.getgeneratorstate(endless) == inspect.GEN_SUSPENDED
+            missed += inspect.getgeneratorstate(endless) == inspect.GEN_SUSPENDED
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert unwound > 200
-    assert passed_by == 0
+    assert missed == 0
 
 
-def test_surely_runs_each_step_once_more_after_a_signal() -> None:
-    """[L16] A store that is down, and then a signal at any step of the clean-up: all of it is done, and the signal goes
-    on."""
+def test_run_twice_if_interrupted_completes_every_step_after_a_signal() -> None:
+    """[L16] A signal at any step of a cleanup: all steps are done, and the exception of the signal is raised."""
     done: list[int] = []
     run_twice_if_interrupted(lambda: done.extend(range(3)))
     assert done == [0, 1, 2]
-    for strike in range(3):
+    for interrupt in range(3):
         done, signal = [], KeyboardInterrupt()
 
-        def clear_away(strike: int = strike, done: list[int] = done, signal: BaseException = signal) -> None:
+        def clean_up(interrupt: int = interrupt, done: list[int] = done, signal: BaseException = signal) -> None:
             for step in range(3):
-                if step == strike and not done.count(-1):
+                if step == interrupt and not done.count(-1):
                     done.append(-1)
                     raise signal
                 done.append(step)
 
         with pytest.raises(KeyboardInterrupt) as caught:
-            run_twice_if_interrupted(clear_away)
+            run_twice_if_interrupted(clean_up)
         assert caught.value is signal
-        assert done[strike + 1 :] == [0, 1, 2]
+        assert done[interrupt + 1 :] == [0, 1, 2]

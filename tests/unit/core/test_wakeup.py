@@ -1,4 +1,4 @@
-"""The events that waiters sleep on."""
+"""The events that waiters wait for."""
 
 from __future__ import annotations
 
