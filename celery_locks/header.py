@@ -40,6 +40,7 @@ class Header:
     fingerprint: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the header as a message carries it, without empty fields."""
         return {"v": VERSION, **{sent: value for name, sent in _SENT_AS.items() if (value := getattr(self, name))}}
 
 

@@ -102,6 +102,7 @@ class Job:
 
     @property
     def known(self) -> Record:
+        """The record that the job was read from."""
         assert self.record is not None  # noqa: S101 - it was read
         return self.record
 
@@ -122,6 +123,7 @@ class Job:
 
     @property
     def in_min_hold(self) -> bool:
+        """Whether the run has ended, and ``lock_min_hold`` keeps its key."""
         return self.state == "done" and self.age < self.min_hold_left
 
     @property

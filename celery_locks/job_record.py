@@ -42,6 +42,7 @@ class JobRecord:
     ref: RecordRef
 
     def read(self) -> Job | None:
+        """Return the job that the record has, or None."""
         return parse_job(self.ref.get())
 
     def put(self, expected: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
@@ -63,6 +64,7 @@ class JobRecord:
         return self.put(expected, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
 
     def drop(self, job: Job) -> bool:
+        """Delete the record if it still has this job. Return whether it had."""
         return self.ref.drop(job.known).ok
 
     def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:

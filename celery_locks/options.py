@@ -28,6 +28,8 @@ else:
     P = R_co = Any
 
     class CelerysTask(DjangoTask):
+        """Celery's own class."""
+
         abstract = True
 
         def __class_getitem__(cls, types: Any) -> type:

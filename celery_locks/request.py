@@ -53,6 +53,7 @@ class Request(CelerysRequest):
     _already_revoked: bool
 
     def revoked(self) -> bool:
+        """Return whether the job is revoked or expired; free its key then. Called by Celery before the run."""
         if self._already_revoked or self.id in revoked_tasks or not is_expired(self):
             return bool(super().revoked())
         outcome = expire(self)
@@ -65,11 +66,13 @@ class Request(CelerysRequest):
         return outcome == "replaced"
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
+        """Shorten the lease before Celery kills the run at its hard time limit."""
         if not soft:
             expire_lease_soon(self)
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """Free the key of a run whose process died, before Celery requeues its message."""
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
             # before the message is requeued: the next worker finds a free key

@@ -74,6 +74,7 @@ class RunHold:
 
     @property
     def fence(self) -> int:
+        """The fencing token of the run: the version of its record."""
         return self.job.known.version
 
     def abort(self) -> None:
@@ -82,6 +83,7 @@ class RunHold:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
 
     def lost(self) -> None:
+        """Report the loss of the record: to the signal, to ``lock_on_lost`` and to ``on_lock_lost``."""
         task, react = self.task, type(self.task).lock_on_lost  # on an instance, a function would be bound
         signals.send(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if callable(react):

@@ -55,6 +55,7 @@ def log_slow_results(task: Task[Any, Any], took: float, pause: float) -> None:
 
 
 def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
+    """Log that a message was ignored."""
     _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
 
 

@@ -30,6 +30,7 @@ class RedisLocksConfig(AppConfig):
     verbose_name = _("Redis locks")
 
     def ready(self) -> None:
+        """Connect the signals to the engine's events, and register the checks."""
         with suppress(ImproperlyConfigured):  # no SECRET_KEY
             use_secret(settings.SECRET_KEY)
         from . import signals  # noqa: F401, PLC0415 - importing connects them to the engine's events

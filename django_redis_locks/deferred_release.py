@@ -125,6 +125,7 @@ class DeferredGrant(Grant):
         return TransactionHook(self, ended, "the release of a lock", dropped)
 
     def waits_for_transaction(self) -> bool:
+        """Return whether it keeps the lock for an open transaction of the calling thread."""
         if self not in _here.left:
             return False  # the thread that acquired it isn't the one that released it
         self.release_if_ended()

@@ -24,6 +24,7 @@ class NoRows(Manager):
     """A manager without rows: there is no table."""
 
     def get_queryset(self) -> models.QuerySet[HeldLock]:
+        """Return an empty queryset."""
         return super().get_queryset().none()
 
 

@@ -17,6 +17,7 @@ class LockSignal(Signal):
     """A signal that listens for events from its first receiver on: without receivers it costs nothing."""
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
+        """Connect a receiver, as Django's, and begin to listen for events."""
         super().connect(*args, **kwargs)
         events.listen(send)
 

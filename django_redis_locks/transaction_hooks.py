@@ -47,6 +47,7 @@ class TransactionHook:
         return partial, (bool,)  # a cache pickles responses with the hooks that close them; the copy does nothing
 
     def __call__(self) -> None:
+        """Run the hook after COMMIT. Called by Django."""
         self._on_commit()
         if self._finalizer is not None:
             self._finalizer.detach()

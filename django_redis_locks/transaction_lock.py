@@ -26,10 +26,12 @@ class TransactionLock(Lock):
         return Lock._new_request(self, blocking, timeout, loop)
 
     def release_grant(self, grant: Grant) -> None:
+        """Release the grant at the end of the open transaction, or now if there is none."""
         if not isinstance(grant, deferred_release.DeferredGrant):
             deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
         Lock.release_grant(self, grant)
 
     async def arelease_grant(self, grant: Grant) -> None:
+        """Release the grant now: asynchronous code has no transactions."""
         open_transactions.warn_asynchronous(self.name)
         await Lock.arelease_grant(self, grant)

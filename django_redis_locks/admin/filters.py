@@ -42,6 +42,8 @@ class RequiredChoiceFilter(admin.SimpleListFilter):
 
 
 class AliasFilter(RequiredChoiceFilter):
+    """Filter by alias."""
+
     title = _("alias")
     parameter_name = "alias"
 
@@ -57,6 +59,8 @@ class AliasFilter(RequiredChoiceFilter):
 
 
 class StateFilter(RequiredChoiceFilter):
+    """Filter by state."""
+
     title = _("state")
     parameter_name = "state"
 

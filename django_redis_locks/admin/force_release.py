@@ -54,6 +54,8 @@ KEYS_IN_MESSAGE: Final = 5
 
 
 class ReasonForm(forms.Form):
+    """The form of the page: why the locks are released."""
+
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
         max_length=200,

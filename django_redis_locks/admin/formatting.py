@@ -54,6 +54,7 @@ def key(text: str, task_id: str | None = None) -> SafeString:
 
 
 def badge(state: str) -> SafeString:
+    """The state of a lock as a coloured label."""
     label, meaning = STATES[state]
     return format_html('<span class="redis-lock-state" data-state="{}" title="{}">{}</span>', state, meaning, label)
 

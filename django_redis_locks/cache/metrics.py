@@ -41,6 +41,7 @@ _mutex = ForkSafeLock()
 
 
 def count(alias: str, counter: str) -> None:
+    """Add one to a counter of a cache."""
     with _mutex.rlock:  # += isn't atomic
         _counts[alias, counter] += 1
 

@@ -27,6 +27,7 @@ class StampedeUpdateMiddleware(PageOptions, UpdateCacheMiddleware):
     """The first middleware: stores pages and releases their render leases."""
 
     def __call__(self, request: HttpRequest) -> Any:
+        """Return the response, and store it if it may be cached."""
         if self.async_mode:
             return self.__acall__(request)
         setattr(request, _UPDATED_LATER, True)
@@ -60,6 +61,7 @@ class StampedeFetchMiddleware(PageOptions, FetchFromCacheMiddleware):
     """
 
     def __call__(self, request: HttpRequest) -> Any:
+        """Return the page from the cache, or the response of the view."""
         if self.async_mode:
             return self.__acall__(request)
         page_request = self._page_request(request)

@@ -182,6 +182,11 @@ _known = lru_cache(1024, typed=True)(_checked)
 
 
 def seconds_or_ever(value: Any, name: str) -> Any:
+    """Return a length of time in seconds, None for ever, or Django's default.
+
+    Raises:
+        ValueError: it is neither.
+    """
     if value is None or value is DEFAULT_TIMEOUT:
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value

@@ -12,8 +12,11 @@ from .results import MISSING
 class Values(Protocol):
     """Serializes values."""
 
-    def dumps(self, value: Any) -> Any: ...
-    def loads(self, data: Any) -> Any: ...
+    def dumps(self, value: Any) -> Any:
+        """Return a value as the cache stores it."""
+
+    def loads(self, data: Any) -> Any:
+        """Return the value of what the cache stores."""
 
 
 class Pickled:
@@ -21,10 +24,12 @@ class Pickled:
 
     @staticmethod
     def dumps(value: Any) -> Any:
+        """Return the pickle of a value."""
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def loads(data: Any) -> Any:
+        """Return the value of a pickle."""
         return pickle.loads(data)  # noqa: S301 - as every cache of Django does
 
 
@@ -71,6 +76,7 @@ class CachedValue(NamedTuple):
 
     @property
     def fresh(self) -> bool:
+        """Whether the value is fresh. One of unknown lifetime is."""
         return self.fresh_for is None or self.fresh_for > 0
 
     def newer_than(self, before: CachedValue) -> bool:

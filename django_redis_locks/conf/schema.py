@@ -54,4 +54,5 @@ class Problem(NamedTuple):
 
     @property
     def serious(self) -> bool:
+        """Whether it is an error, and no warning or information."""
         return self.id.startswith("E")

@@ -44,6 +44,7 @@ class SystemClock:
 
     @staticmethod
     def wait(lock: threading.Lock, seconds: float) -> None:
+        """Sleep until the lock is acquired, or for this many seconds."""
         lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
 

@@ -150,11 +150,17 @@ class Performer(Protocol):
     and ``ahandlers``, which return awaitables, for the others."""
 
     @property
-    def handlers(self) -> Handlers: ...
+    def handlers(self) -> Handlers:
+        """The handlers of a thread, by the type of effect."""
+
     @property
-    def ahandlers(self) -> Handlers: ...
+    def ahandlers(self) -> Handlers:
+        """The handlers of a task, which return awaitables, by the type of effect."""
+
     @property
-    def tuning(self) -> Tuning: ...
+    def tuning(self) -> Tuning:
+        """The tunables of the engine."""
+
     @property
     def queued(self) -> Callable[[LockId], bool]:
         """Return whether this process has a waiter for a lock."""

@@ -141,6 +141,7 @@ def post_with(post: Callable[[Callable[[], object]], object]) -> None:
 
 
 def emit(event: Event) -> None:
+    """Log an event and pass it to the listeners; inside ``post`` later."""
     post = _post.get()
     if post is None:
         _deliver(event)

@@ -43,6 +43,7 @@ class ForkSafeLock:
         reset_in_child(self)
 
     def after_fork_in_child(self) -> None:
+        """Replace the mutex, which a thread of the parent may hold."""
         self.rlock = threading.RLock()
 
 

@@ -37,6 +37,8 @@ def validity(lease: float) -> float:
 
 
 class State(Enum):
+    """The states of a hold, in their order."""
+
     HELD = "held"
     RELEASING = "releasing"
     GONE = "gone"

@@ -31,6 +31,7 @@ class Tokens:
         self._source: _Source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
 
     def mint(self) -> str:
+        """Return a new token, which is never repeated in the cluster."""
         prefix, number = self._source
         return f"{prefix}{number():x}"
 

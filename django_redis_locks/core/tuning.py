@@ -138,4 +138,5 @@ class Tuned(Protocol):
     """An object with a ``tuning`` that may be replaced."""
 
     @property
-    def tuning(self) -> Tuning: ...
+    def tuning(self) -> Tuning:
+        """The tunables."""

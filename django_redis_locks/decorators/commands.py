@@ -43,6 +43,7 @@ def is_command_body(target: Any, args: tuple[Any, ...]) -> bool:
 
 
 def command_error(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
+    """Return the error of a management command for a lock that it didn't get."""
     if isinstance(failure, LockNotAcquired):
         return Locked(failure, BUSY)
     return LocksUnavailable(failure, UNAVAILABLE)

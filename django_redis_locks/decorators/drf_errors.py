@@ -56,6 +56,7 @@ class UnusableRequest(_AnsweredError, LockKeyError):
 
 
 def answered_error(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
+    """Return the exception that the framework turns into a response."""
     return Locked(failure) if isinstance(failure, LockNotAcquired) else LocksUnavailable(failure)
 
 

@@ -56,6 +56,8 @@ class LockedCall:
             self.make_key = key_templates.compile_template(template, target, bound)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call of a synchronous function under the lock, and return its result or the response of a refused
+        view."""
         request = views.request_of(args, kwargs)
         view_request = self._claimed_request(request, args)
         options = self._options()
@@ -98,6 +100,8 @@ class LockedCall:
         return result
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call of an asynchronous function under the lock, and return its result or the response of a refused
+        view."""
         request = views.request_of(args, kwargs)
         view_request = self._claimed_request(request, args)
         options = self._options()

@@ -204,6 +204,7 @@ class Engine:
         self._maintenance.send(Command("waiters/unregister", keys, (address,), parse_freed), lock_id)
 
     def after_fork_in_child(self) -> None:
+        """Forget what belongs to the parent: its threads, connections, waiters and holds."""
         self.backend.after_fork_in_child()
         self._subscriber.after_fork_in_child()
         self._queues.clear()

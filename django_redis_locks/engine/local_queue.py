@@ -176,6 +176,7 @@ class LocalQueues:
             queue.report_leftovers(waiter.lock_id, engine)
 
     def hand_over(self, effect: HandOver) -> bool:
+        """Hand a lock to the first waiter of the queue of a thread or loop. Return whether there was one."""
         lock_id = effect.handed.hold.lock_id
         if lock_id in self._queues:
             with self._mutex:
@@ -189,6 +190,8 @@ class LocalQueues:
         return False
 
     def requeue(self, effect: Requeue, engine: QueueEngine) -> str:
+        """Return the address under which the queue of a thread or loop is to be registered in the store again; "" if it
+        has no waiter."""
         with self._mutex:
             queue = self._queues.get(effect.lock_id, {}).get(effect.loop)
             if queue is None or not queue.has_waiter():
@@ -241,6 +244,8 @@ class LocalQueues:
         return list(self._queues.get(lock_id, {}).values())
 
     def wait(self, effect: Wait, engine: QueueEngine) -> Attempt | None:
+        """Block the thread until the waiter may try to acquire. Return its attempt, or None if there is none before
+        ``until``."""
         attempt = self.begin_wait(effect, engine)
         while type(attempt) is float:
             engine.may_block()
@@ -249,6 +254,8 @@ class LocalQueues:
         return attempt  # type: ignore[return-value]
 
     async def async_wait(self, effect: Wait, engine: QueueEngine) -> Attempt | None:
+        """Suspend the task until the waiter may try to acquire. Return its attempt, or None if there is none before
+        ``until``."""
         attempt = self.begin_wait(effect, engine)
         while type(attempt) is float:
             await effect.waiter.gate.wait(attempt)

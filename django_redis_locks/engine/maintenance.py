@@ -267,6 +267,7 @@ _threads: weakref.WeakSet[MaintenanceThread] = weakref.WeakSet()
 
 
 def maintenance_threads() -> list[MaintenanceThread]:
+    """Return the maintenance threads of this process."""
     return list(_threads)
 
 

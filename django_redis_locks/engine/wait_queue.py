@@ -26,7 +26,8 @@ class QueueEngine(Protocol):
     """The methods of the engine that a wait queue uses."""
 
     @property
-    def tuning(self) -> Tuning: ...
+    def tuning(self) -> Tuning:
+        """The tunables of the engine."""
 
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""

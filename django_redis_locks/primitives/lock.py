@@ -64,6 +64,7 @@ class Lock(BaseLock):
         return Command("lock/renew", listed, (lease, token), parse_renew)
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        """Return a function of a token and a lease that makes the command by which a hold gets a token of its own."""
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
         holder_text = holders.describe(forks.known, thread, self.name, self.options.metadata)
@@ -144,6 +145,7 @@ def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
 
 
 def parse_merged_renewal(reply: Any) -> list[bool]:
+    """Whether each lock is still owned, in the order of the command's keys."""
     return [parse_bool(renewed) for renewed in parse_array(reply)]
 
 

@@ -41,6 +41,8 @@ XFETCH = "xfetch"
 
 
 class CachedNode(Node):
+    """The node of ``{% cached %}``."""
+
     def __init__(
         self,
         nodelist: NodeList,
@@ -56,6 +58,7 @@ class CachedNode(Node):
         self.options = options
 
     def render(self, context: Context) -> Any:
+        """Return the fragment, from the cache or rendered."""
         ttl = _resolved(self.ttl, context)
         if ttl is not None:
             try:

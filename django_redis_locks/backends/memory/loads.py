@@ -26,10 +26,12 @@ def _find_load(store: Store, key: str, generation: int) -> StoredValue | None:
 
 
 def read(store: Store, keys: tuple[str, ...]) -> list[Any]:
+    """``load/read``: the remaining milliseconds and the value of each key."""
     return [part for key in keys for part in store.read_value(key)]
 
 
 def get(store: Store, keys: tuple[str, ...]) -> Any:
+    """``load/get``: the value of a key."""
     return store.read_value(keys[0])[1]
 
 
@@ -46,6 +48,7 @@ def claim(
     more: int,
     waiter_ttl: int,
 ) -> list[Any]:
+    """``load/claim``: give the load to this caller, or report who has it and what the cache holds."""
     key, waiters, generations, lag_key, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
@@ -77,6 +80,7 @@ def claim(
 
 
 def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[int]:
+    """``load/renew``: extend a lease that still has this token; report the replica lag that is left."""
     key, generations, lag_key = keys
     found = _find_load(store, key, _generation(store, generations))
     if found is None or found.token != token:
@@ -87,6 +91,7 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
 
 
 def store_value(store: Store, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
+    """``load/store``: store the value of a load that still has its lease or permit, and end the load."""
     key, waiters, generations, lag_key, permit, *value_key = keys
     held = permit if by_permit else key
     found = _find_load(store, held, _generation(store, generations))
@@ -107,6 +112,7 @@ def store_value(store: Store, keys: tuple[str, ...], token: str, ttl_ms: int, va
 
 
 def defer(store: Store, keys: tuple[str, ...], token: str, permit_ms: int) -> str:
+    """``load/defer``: replace the lease by a permit to store the value after COMMIT."""
     key, waiters, generations, permit = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
@@ -121,6 +127,7 @@ def defer(store: Store, keys: tuple[str, ...], token: str, permit_ms: int) -> st
 
 
 def give_up(store: Store, keys: tuple[str, ...], token: str, reason_ms: int, why: str) -> int:
+    """``load/give_up``: end a load without a value, and keep the reason for a while."""
     key, waiters, generations = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)
@@ -136,6 +143,7 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, reason_ms: int, why
 
 
 def invalidate(store: Store, keys: tuple[str, ...], stale_ms: int, lag_ms: int) -> int:
+    """``load/invalidate``: void the running load, and delete the value or let it become stale."""
     key, waiters, permit, lag_key, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
@@ -151,6 +159,7 @@ def invalidate(store: Store, keys: tuple[str, ...], stale_ms: int, lag_ms: int) 
 
 
 def put(store: Store, keys: tuple[str, ...], ttl_ms: int, value: Any) -> int:
+    """``load/put``: void the running load, and store a value."""
     key, waiters, permit, value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
@@ -162,6 +171,7 @@ def put(store: Store, keys: tuple[str, ...], ttl_ms: int, value: Any) -> int:
 
 
 def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
+    """``load/block``: void the running loads of some keys, and keep new ones out during a write."""
     generation = _generation(store, keys[0])
     for key, permit in zip(keys[1::2], keys[2::2], strict=True):
         store.records.pop(permit, None)
@@ -170,6 +180,7 @@ def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
 
 
 def unblock(store: Store, keys: tuple[str, ...], token: str) -> int:
+    """``load/unblock``: let the keys be loaded again after a write."""
     generation = _generation(store, keys[0])
     for key, waiters, permit in zip(keys[1::3], keys[2::3], keys[3::3], strict=True):
         store.records.pop(permit, None)
@@ -181,4 +192,5 @@ def unblock(store: Store, keys: tuple[str, ...], token: str) -> int:
 
 
 def clear(store: Store, keys: tuple[str, ...]) -> str:
+    """``load/clear``: void all running loads by starting a new generation."""
     return str(store.next_fence(keys[0]))

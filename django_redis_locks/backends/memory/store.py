@@ -76,6 +76,7 @@ class Store:
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
 
     def add_to_index(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
+        """Enter a lock in the indexes, or move its entry. ``new``: also if it isn't listed yet."""
         for name in listing:
             index = self.indexes.setdefault(name, {})
             if new or lock in index:
@@ -85,26 +86,31 @@ class Store:
                     del index[old]
 
     def remove_from_index(self, listing: Sequence[str], lock: str) -> None:
+        """Remove a lock from the indexes."""
         for name in listing:
             self.indexes.get(name, {}).pop(lock, None)
 
     def next_fence(self, counter: str, last: int = 0, reserved_fences: int = 0) -> int:
+        """Return the next fence of a counter: larger than all before, and at least the time in microseconds."""
         fence = max(max(last + reserved_fences if last else 0, self.fences.get(counter, 0)) + 1, micros())
         self.fences[counter] = fence + reserved_fences
         return fence
 
     def enqueue(self, waiters: str, address: str, enqueued_at: int) -> int:
+        """Add an address to a wait queue. Return when it arrived."""
         since = enqueued_at or micros()
         self.queues.setdefault(waiters, {})[address] = since
         return since
 
     def dequeue(self, waiters: str, address: str) -> None:
+        """Remove an address from a wait queue."""
         queue = self.queues.get(waiters, {})
         queue.pop(address, None)
         if not queue:
             self.queues.pop(waiters, None)
 
     def wake_all(self, lock: str, waiters: str) -> None:
+        """Wake all waiters of a lock."""
         while self.wake(lock, waiters):
             pass
 

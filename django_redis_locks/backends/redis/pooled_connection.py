@@ -52,9 +52,11 @@ class PooledConnection:
         return None if self.timeout is None else started + self.timeout
 
     def close(self) -> None:
+        """Close the connection."""
         self.redispy_connection.disconnect()
 
     def drop(self) -> None:
+        """Close the connection and discard unsent bytes."""
         drop(self.redispy_connection)
 
 
@@ -70,6 +72,7 @@ def send_rest(connection: PooledConnection, data: bytes, started: float) -> None
 
 
 def send_all(connection: PooledConnection, data: bytes, deadline: float) -> None:
+    """Send all bytes before the deadline."""
     unsent = memoryview(data)
     while unsent:
         _set_deadline(connection, deadline)

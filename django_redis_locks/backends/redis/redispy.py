@@ -228,6 +228,7 @@ def drop(connection: redis.Connection) -> None:
 
 
 def socket_of(connection: redis.Connection) -> Any:
+    """Return the socket of a connection of redis-py."""
     return connection._sock
 
 
@@ -270,6 +271,7 @@ def adrop(connection: redis.asyncio.Connection) -> None:
 
 
 def asocket_of(connection: redis.asyncio.Connection) -> Any:
+    """Return the socket of an asynchronous connection of redis-py, or None before it is connected."""
     return connection._writer.get_extra_info("socket") if connection._writer is not None else None
 
 

@@ -70,6 +70,7 @@ def pack(*values: str | int | bytes) -> bytes:
 
 
 def pack_value(value: str | int | bytes) -> bytes:
+    """Return an argument as a RESP bulk string."""
     data = value if isinstance(value, bytes) else str(value + 0 if isinstance(value, int) else value).encode()
     return b"$%d\r\n%b\r\n" % (len(data), data)
 

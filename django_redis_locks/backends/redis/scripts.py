@@ -21,6 +21,8 @@ _comment = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
+    """A Lua script and its SHA-1 digest."""
+
     source: str
     sha: str
 

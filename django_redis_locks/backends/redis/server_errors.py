@@ -108,6 +108,7 @@ _CODE_OF_CLASS = {
 
 
 def unknown_option(error: TypeError, connection_class: type) -> TypeError:
+    """Return a clearer error for an unknown argument of the connection; other errors are returned as they are."""
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if found is None:
         return error

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class TimerThread:
+    """A thread that calls callbacks at their times. It is started by the first one."""
+
     def __init__(self) -> None:
         self._new: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
         self._count = count().__next__

@@ -59,8 +59,11 @@ class Wrapper(Protocol):
     """The members of ``StampedeCache`` that this module uses."""
 
     @property
-    def coordinator(self) -> CacheCoordinator: ...
-    def full_key(self, key: str, version: int | None) -> str: ...
+    def coordinator(self) -> CacheCoordinator:
+        """Coordinates the loads and the invalidations of the wrapped cache."""
+
+    def full_key(self, key: str, version: int | None) -> str:
+        """Return the key as the wrapped cache stores it."""
 
 
 def forward(wrapper: Wrapper, inner: BaseCache, name: str) -> Any:

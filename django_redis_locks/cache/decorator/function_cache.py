@@ -60,6 +60,7 @@ class FunctionCache:
         self._info = info
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the key of a call in the cache."""
         if self._is_class_method and not (args and isinstance(args[0], type)):
             raise TypeError(
                 f"{self.label} doesn't get the class as its first argument. Write @cached above @classmethod: below it, "
@@ -68,19 +69,23 @@ class FunctionCache:
         return self._make_key(args, kwargs)
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the value of a call, from the cache or loaded."""
         request = self._request(args, kwargs)
         return self._result_or_value(run(get_value(request), request.coordinator.performer))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the value of a call, from the cache or loaded."""
         request = self._request(args, kwargs)
         return self._result_or_value(await arun(get_value(request), request.coordinator.performer))
 
     def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Load the value of a call now, and store it."""
         self._refuse_async("arefresh")
         request = self._request(args, kwargs)
         return self._result_or_value(run(reload_value(request), request.coordinator.performer))
 
     async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Load the value of a call now, and store it."""
         request = self._request(args, kwargs)
         return self._result_or_value(await arun(reload_value(request), request.coordinator.performer))
 
@@ -92,6 +97,7 @@ class FunctionCache:
         return run(carry_out(request, token), request.coordinator.performer)
 
     def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **arguments: Any) -> None:
+        """Delete the value of a call. ``stale``: callers are still served it while one of them loads."""
         api_invalidate.invalidate(
             self.key(args, kwargs), **self._location, stale=self._stale_seconds(stale), **arguments
         )
@@ -99,6 +105,7 @@ class FunctionCache:
     async def ainvalidate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **arguments: Any
     ) -> None:
+        """Delete the value of a call. ``stale``: callers are still served it while one of them loads."""
         await api_invalidate.ainvalidate(
             self.key(args, kwargs), **self._location, stale=self._stale_seconds(stale), **arguments
         )
@@ -136,6 +143,7 @@ class FunctionCache:
         return Job(self.path, args, kwargs)
 
     def get_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
+        """Return the values of many calls, in their order."""
         self._refuse_async("aget_many")
         keys = self._keys(first, calls)
         by_key = dict(zip(keys, calls, strict=True))
@@ -149,6 +157,7 @@ class FunctionCache:
         return [self._result_or_value(found[key]) for key in keys]
 
     async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
+        """Return the values of many calls, in their order."""
         keys = self._keys(first, calls)
         by_key = dict(zip(keys, calls, strict=True))
 

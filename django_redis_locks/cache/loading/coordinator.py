@@ -150,9 +150,11 @@ class CacheCoordinator:
             self._down_until = now + self.performer.tuning.leases_down_for
 
     def backs_off(self, key: str) -> bool:
+        """Return whether loads of a key shall not wait for each other at the moment."""
         return self.backoff_until.get(key, 0.0) > clock.now()
 
     def back_off(self, key: str, seconds: float) -> None:
+        """Let loads of a key not wait for each other for some seconds."""
         if len(self.backoff_until) >= 4096:
             self.backoff_until.clear()
         self.backoff_until[key] = clock.now() + seconds

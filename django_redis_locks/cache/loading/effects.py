@@ -250,6 +250,7 @@ class LoadPerformer:
 
     @property
     def tuning(self) -> Tuning:
+        """The tunables of the engine."""
         return self.engine.tuning
 
     def _send_commands(self, effect: SendCommands) -> list[Any]:

@@ -108,6 +108,7 @@ class WriteBlock:
             self._coordinator.retries.replaced(key, self._since)
 
     def begin(self) -> Program[None]:
+        """Void the running loads of the keys, and keep new ones out until ``end``."""
         self._forget()
         for load in self._loads:
             transactions.forget(load.lock_id)
@@ -126,6 +127,7 @@ class WriteBlock:
                 raise
 
     def end(self) -> Program[None]:
+        """Let the keys be loaded again."""
         self._forget()
         if self._token and not self._begun:
             yield self._cleanup()  # in the background: the caller has already waited for a store that is down

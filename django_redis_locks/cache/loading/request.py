@@ -69,12 +69,14 @@ class LoadRequest:
 
     @property
     def load(self) -> Any:
+        """The load primitive of the key."""
         if self._load is None:
             self._load = self.coordinator.load(self.key, self.name)
         return self._load
 
     @property
     def lock_id(self) -> LockId:
+        """The address of the load in the store."""
         lock_id: LockId = self.load.lock_id
         return lock_id
 

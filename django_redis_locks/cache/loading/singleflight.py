@@ -118,6 +118,7 @@ class InflightLoad:
         """The token and the claim in the store, until a thread takes the load over from that task."""
 
     def is_done(self) -> bool:
+        """Return whether the load has an outcome."""
         return self.outcome is not None
 
     def depends_on(self, others: list[InflightLoad]) -> bool:
@@ -172,10 +173,12 @@ class SingleFlight:
             event.set()
 
     def forget_all(self) -> None:
+        """Forget all loads: those that run are led to their ends by their leaders."""
         with self._mutex:
             self._inflight.clear()
 
     def knows(self, key: Hashable, inflight: InflightLoad) -> bool:
+        """Return whether this load is the one of the key."""
         return self._inflight.get(key) is inflight
 
     def finish(self, key: Hashable, inflight: InflightLoad, outcome: LoadOutcome) -> None:

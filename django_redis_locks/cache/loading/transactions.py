@@ -169,6 +169,7 @@ def _reports_read_committed(connection: Any) -> bool:
 
 
 def any_pending() -> bool:
+    """Return whether this thread has loaded a value in a transaction that may still be open."""
     return bool(_in_thread.pending)
 
 

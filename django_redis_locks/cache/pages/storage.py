@@ -64,6 +64,7 @@ class PageOptions(MiddlewareMixin):
 
     @property
     def cache(self) -> Any:
+        """The cache as Django's middleware sees it."""
         return self.recording_cache or RecordingCache(self)
 
 
@@ -85,10 +86,12 @@ class RecordingCache:
         self.is_stored: bool | None = None
 
     def get(self, key: str) -> Any:
+        """Return the value of a key, and record that it was read."""
         self.keys_read.append(key)
         return caches[self._alias].get(key)
 
     def set(self, key: str, value: Any, timeout: float) -> None:
+        """Store a page, or record a list of headers, to be stored with its page."""
         if timeout > 0 and isinstance(value, HttpResponseBase):
             setattr(value, FRESH_UNTIL, clock.wall() + timeout * (1 - JITTER * random()))  # noqa: S311 - no secret
             caches[self._alias].set(key, value, timeout + self._stale)

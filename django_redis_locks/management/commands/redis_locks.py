@@ -25,9 +25,11 @@ class Command(BaseCommand):
     """None: locks can be shown and released although the project has other problems."""
 
     def add_arguments(self, parser: Any) -> None:
+        """Add the subcommands and their arguments."""
         add(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        """Run a subcommand, and exit with its code."""
         console = Console(self.stdout, self.stderr, json=options["json"])
         self.stderr.style_func = None
         try:

@@ -267,6 +267,7 @@ class LockPrograms:
             raise self._loss_of(hold, "expired")
 
     def inspecting(self) -> Program[Holder | None]:
+        """Return the holder of the lock, or None."""
         holder: Holder | None = (yield from self._sending(self._inspect_command()))[0]
         return holder
 
@@ -324,6 +325,7 @@ class LockPrograms:
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.error_context)
 
     def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
+        """Return the error for a key that holds something else."""
         return LockKeyError(
             f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
             "Delete that, or choose another key or KEY_PREFIX",

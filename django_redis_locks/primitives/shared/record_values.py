@@ -134,6 +134,7 @@ def queued_index(listing: str) -> str:
 
 
 def as_text(value: Any) -> str:
+    """Return a part of a reply as a str."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 

@@ -34,7 +34,8 @@ class Requester(Protocol[W_contra, V_co]):
     """Makes the command of an attempt, and interprets its reply."""
 
     @property
-    def performer(self) -> Performer: ...
+    def performer(self) -> Performer:
+        """Carries the effects out."""
 
     def _attempt_command(self, request: W_contra, attempt: Attempt) -> Command[Any]: ...
 
