@@ -13,7 +13,7 @@ from .conf import ON_BACKEND_ERROR, AliasSettings
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_choice, validate_flag
-from .core.keys import LockId, LockKeys, Spelling, respell, usual_name
+from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
@@ -50,7 +50,7 @@ class Locks(LockMaker):
         self.settings = settings
         self.engine = engine
         events.log_keys(settings.alias, settings.log_keys)
-        self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
+        self._key_layout = KeyLayout(settings.key_prefix, engine.backend.buckets)
         self._cached_address = lru_cache(CACHED_KEYS, typed=True)(self._address)  # a lazy string equals a str
         self._cached_options = lru_cache(CACHED_KEYS, typed=True)(self._lock_options)
 
@@ -91,27 +91,27 @@ class Locks(LockMaker):
     def _address(self, key: str, name: str | None) -> LockAddress:
         if name is not None and not isinstance(name, str):
             raise ValueError(f"name must be a str, not {name!r}")
-        return self._at(self._spelling.of(key), key, name)
+        return self._at(self._key_layout.keys_of(key), key, name)
 
     def _at(self, keys: LockKeys, key: str, name: str | None) -> LockAddress:
-        name = usual_name(key) if name is None else name
+        name = default_name(key) if name is None else name
         return LockAddress(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def listed(self, key: str) -> Lock:
         """The lock that lists show with this key."""
-        keys = self._spelling.at(respell(key))
+        keys = self._key_layout.keys_of_escaped(escape_again(key))
         address = self._at(keys, key, None)
         return Lock(self.engine, *address, self._lock_options(address.name, *_NO_OPTIONS), False)
 
     @property
-    def listings(self) -> list[str]:
+    def indexes(self) -> list[str]:
         """The keys of its indexes in the store."""
-        return self._spelling.listings()
+        return self._key_layout.indexes()
 
     @property
-    def counters(self) -> list[str]:
+    def fence_counters(self) -> list[str]:
         """The keys of its fence counters in the store, by the numbers of their buckets."""
-        return self._spelling.counters()
+        return self._key_layout.fence_counters()
 
     def default_wait(self, name: str) -> float:
         """Return how long a caller waits for a lock by default.

@@ -106,7 +106,7 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
-    return run(raising(client.counters, at_least), client.engine)
+    return run(raising(client.fence_counters, at_least), client.engine)
 
 
 async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
@@ -125,4 +125,4 @@ async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounte
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
-    return await arun(raising(client.counters, at_least), client.engine)
+    return await arun(raising(client.fence_counters, at_least), client.engine)

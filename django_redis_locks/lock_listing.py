@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .core.arguments import validate_choice
 from .core.digests import digest_of
-from .core.keys import escaped_in, readable
+from .core.keys import escaped_in, unescape
 from .primitives.shared.index import entries, inspecting_many
 from .primitives.shared.lock_info import LockInfo, info_of
 from .primitives.shared.record_values import queued_index
@@ -91,7 +91,7 @@ COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
 
 _ENTRY_COLUMNS: dict[str, Callable[[Entry], Any]] = {
     "lease_left": lambda entry: entry.ends,
-    "key": lambda entry: readable(escaped_in(entry.lock)),
+    "key": lambda entry: unescape(escaped_in(entry.lock)),
 }
 """The columns by which index entries can be sorted before their locks are read."""
 
@@ -137,8 +137,8 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
 def _index_parts(client: Locks, part: str) -> list[tuple[str, str]]:
     """Return the indexes that contain a part, each with the name of the part there."""
     if part == "queued":
-        return [(queued_index(index), "held") for index in client.listings]
-    return [(index, part) for index in client.listings]
+        return [(queued_index(index), "held") for index in client.indexes]
+    return [(index, part) for index in client.indexes]
 
 
 def _next(cursor: int, limit: int, total: int) -> int | None:
@@ -160,18 +160,18 @@ def _matcher(match: str) -> Callable[[Entry], bool]:
     pattern = match.casefold()
     if _is_digest(pattern):
         return lambda entry: (
-            pattern in (key := readable(escaped_in(entry.lock))).casefold() or digest_of(key) == pattern
+            pattern in (key := unescape(escaped_in(entry.lock))).casefold() or digest_of(key) == pattern
         )
     if not any(wildcard in pattern for wildcard in "*?"):
-        return lambda entry: pattern in readable(escaped_in(entry.lock)).casefold()
+        return lambda entry: pattern in unescape(escaped_in(entry.lock)).casefold()
     pattern = pattern.replace("[", "[[]")  # fnmatch would take brackets for a character class
-    return lambda entry: fnmatchcase(readable(escaped_in(entry.lock)).casefold(), pattern)
+    return lambda entry: fnmatchcase(unescape(escaped_in(entry.lock)).casefold(), pattern)
 
 
 def _reading(client: Locks, found: list[Entry], now: float) -> Program[list[LockInfo]]:
     inspections = yield from inspecting_many([entry.lock for entry in found])
     return [
-        _info(client, readable(escaped_in(entry.lock)), inspection, now, entry.ends)
+        _info(client, unescape(escaped_in(entry.lock)), inspection, now, entry.ends)
         for entry, inspection in zip(found, inspections, strict=True)
     ]
 
@@ -180,7 +180,7 @@ def finding(client: Locks, key: str) -> Program[LockInfo]:
     """Return one lock, held or free."""
     lock = client.listed(key).keys.lock
     (inspection,) = yield from inspecting_many([lock])
-    return _info(client, readable(escaped_in(lock)), inspection)
+    return _info(client, unescape(escaped_in(lock)), inspection)
 
 
 def _info(client: Locks, key: str, inspection: Inspection, now: float = 0.0, ends: float = 0.0) -> LockInfo:

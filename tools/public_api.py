@@ -125,7 +125,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Job": {"request"},
     "LoadContext": {"stores"},
     "Lock": {
-        "about",
+        "error_context",
         "acquiring",
         "adopt_command",
         "aextend_hold",
@@ -145,7 +145,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     },
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
-    "Locks": {"counters", "engine", "listed", "listings", "max_hold", "overrides", "settings"},
+    "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},
     "RecordRef": {"keys", "lock_id", "performer", "options"},
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from .keys import respell
+from .keys import escape_again
 
 _DIGEST = 8
 """Bytes."""
@@ -23,4 +23,4 @@ def use_secret(secret: str | bytes) -> None:
 def digest_of(key: str) -> str:
     """Return 16 hexadecimal digits, or "" for an empty key. A key from a listing, with a hashed tail, has the same
     digest as the original key."""
-    return blake2b(respell(key).encode(), digest_size=_DIGEST, key=_secret).hexdigest() if key else ""
+    return blake2b(escape_again(key).encode(), digest_size=_DIGEST, key=_secret).hexdigest() if key else ""

@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Protocol
 
-known = os.getpid()
+known_pid = os.getpid()
 """The id of the process for which the state was reset last. The state of this package belongs to it."""
 
 
@@ -50,22 +50,22 @@ class ForkSafeLock:
 def pid() -> int:
     """Return the process id. In a child of a fork without hooks, reset the state first."""
     found = os.getpid()
-    if found != known:
+    if found != known_pid:
         _reset()
     return found
 
 
 def _reset() -> None:
-    """Reset the state, once per process. ``known`` changes last, so that no other thread of the child continues with
-    the parent's state."""
-    global known  # noqa: PLW0603 - one per process
+    """Reset the state, once per process. ``known_pid`` changes last, so that no other thread of the child continues
+    with the parent's state."""
+    global known_pid  # noqa: PLW0603 - one per process
     with _mutex:
         found = os.getpid()
-        if found != known:
+        if found != known_pid:
             try:
                 _reset_all()
             finally:
-                known = found
+                known_pid = found
 
 
 def _reset_all() -> None:

@@ -138,7 +138,7 @@ class Hold:
         self.state = State.HELD
         self.grant: Callable[[], object] = no_grant
         """Returns the grant of the outermost entry, if it still exists."""
-        self.pid = forks.known
+        self.pid = forks.known_pid
         self.mutex = threading.RLock()
 
     @property

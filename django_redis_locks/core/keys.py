@@ -33,10 +33,10 @@ key."""
 _DIGEST = 16
 """The number of bytes of the hash."""
 
-ALL = "all"
+BROADCAST = "all"
 """The end of the name of the channel to which every inbox subscribes, in addition to its own channel."""
 
-LOOK = "look"
+CONFIRM = "look"
 """The first word of a message that asks the process that holds a lock to confirm the hold and to publish its fence.
 Other messages begin with the number of a queue."""
 
@@ -59,42 +59,42 @@ class LockKeys(NamedTuple):
         lock: the lock itself.
         waiters: the queues that wait for it.
         fence: the fence counter of its bucket.
-        listing: the index of its bucket.
+        index_key: the index of its bucket.
         inbox: the prefix of the channels that receive messages about it.
     """
 
     lock: str
     waiters: str
     fence: str
-    listing: str
+    index_key: str
     inbox: str
 
 
-class Spelling(NamedTuple):
+class KeyLayout(NamedTuple):
     """Builds the keys of one alias, with its prefix and number of buckets."""
 
     prefix: str
     buckets: int = 1
 
-    def of(self, key: str) -> LockKeys:
+    def keys_of(self, key: str) -> LockKeys:
         """Return the keys of the lock with this user's key.
 
         Raises:
             LockKeyError: not a str, empty, or not encodable.
         """
-        return self.at(escape(key))
+        return self.keys_of_escaped(escape(key))
 
-    def at(self, escaped: str) -> LockKeys:
+    def keys_of_escaped(self, escaped: str) -> LockKeys:
         """Return the keys of the lock with this escaped key."""
         bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
-        lock, waiters, fence, listing, inbox = _bucket(self.prefix, bucket)
-        return LockKeys(lock + escaped, waiters + escaped, fence, listing, inbox)
+        lock, waiters, fence, index, inbox = _bucket(self.prefix, bucket)
+        return LockKeys(lock + escaped, waiters + escaped, fence, index, inbox)
 
-    def listings(self) -> list[str]:
+    def indexes(self) -> list[str]:
         """Return the keys of the indexes of all buckets."""
         return [_bucket(self.prefix, bucket)[3] for bucket in range(self.buckets)]
 
-    def counters(self) -> list[str]:
+    def fence_counters(self) -> list[str]:
         """Return the keys of the fence counters of all buckets."""
         return [_bucket(self.prefix, bucket)[2] for bucket in range(self.buckets)]
 
@@ -104,13 +104,13 @@ def escaped_in(lock: str) -> str:
     return lock.partition("}:k:")[2]
 
 
-def readable(escaped: str) -> str:
+def unescape(escaped: str) -> str:
     """Return the user's key from an escaped one. A hashed tail stays as it is."""
     return unquote(escaped, errors="replace")
 
 
-def respell(key: str) -> str:
-    """Escape a key that ``readable`` returned: the reverse of ``readable``, which keeps a hashed tail."""
+def escape_again(key: str) -> str:
+    """Escape a key that ``unescape`` returned: the reverse of ``unescape``, which keeps a hashed tail."""
     if _hashed(tail := key[-len(_TAIL) - 2 * _DIGEST :]):
         escaped = _unsafe.sub(_percent, key.removesuffix(tail)) + tail
         # A hashed key has nearly the full length: it was cut at the boundary of a character
@@ -164,6 +164,6 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
-def usual_name(key: str) -> str:
+def default_name(key: str) -> str:
     """Return the default name of a lock: its key up to the first colon."""
     return key.partition(":")[0]

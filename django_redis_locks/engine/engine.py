@@ -22,7 +22,7 @@ from ..core.effects import (
     Wait,
 )
 from ..core.errors import LockBackendError
-from ..core.keys import LOOK, LockId, inbox_of, waiters_of
+from ..core.keys import CONFIRM, LockId, inbox_of, waiters_of
 from ..core.owners import running_loop
 from ..core.registry import registry
 from ..core.replies import parse_freed
@@ -165,7 +165,7 @@ class Engine:
     def on_message(self, number: str, lock: str) -> None:
         """Handle a message: a request to confirm holds, or a wake-up, which is passed on if no waiter is left here."""
         lock_id = LockId(self.backend.identity, lock)
-        if number == LOOK:
+        if number == CONFIRM:
             self._maintenance.confirm(lock_id)
         elif not self._queues.wake(lock_id, number):
             self.left(lock_id, "", None)

@@ -18,7 +18,7 @@ from ..core import clock, forks, owners
 from ..core import holder as holders
 from ..core.commands import Command
 from ..core.holder import Holder
-from ..core.keys import ALL
+from ..core.keys import BROADCAST
 from ..core.queue_values import Attempt, QueuePosition
 from ..core.replies import parse_array, parse_bool, parse_forced, parse_freed, parse_int, parse_text, parse_time
 from .shared.base_lock import BaseLock
@@ -42,9 +42,9 @@ class Lock(BaseLock):
     def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         options = self.options
         keys = self.keys
-        holder_text = holders.describe(forks.known, owners.name_of(request.owner), self.name, options.metadata)
+        holder_text = holders.describe(forks.known_pid, owners.name_of(request.owner), self.name, options.metadata)
         if not attempt.address and attempt.handed is None:
-            free = (keys.lock, keys.fence, keys.listing) if options.index else (keys.lock, keys.fence)
+            free = (keys.lock, keys.fence, keys.index_key) if options.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (request.token, options.lease, holder_text), parse_acquire)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
@@ -52,7 +52,7 @@ class Lock(BaseLock):
         queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
         args = request.token, lease, holder_text, handed, *queue_args
         waited = (keys.lock, keys.fence, keys.waiters)
-        return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, parse_acquire)
+        return Command("lock/acquire", (*waited, keys.index_key) if options.index else waited, args, parse_acquire)
 
     def _release_command(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
@@ -60,14 +60,14 @@ class Lock(BaseLock):
 
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
-        listed = (keys.lock, keys.listing) if self.options.index else (keys.lock,)
+        listed = (keys.lock, keys.index_key) if self.options.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), parse_renew)
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function of a token and a lease that makes the command by which a hold gets a token of its own."""
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
-        holder_text = holders.describe(forks.known, thread, self.name, self.options.metadata)
+        holder_text = holders.describe(forks.known_pid, thread, self.name, self.options.metadata)
         # The values of the hold, not the hold: it is renewed only while its grants reference it
         return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, holder_text=holder_text)
 
@@ -82,14 +82,14 @@ class Lock(BaseLock):
 
     def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
         # The same command deletes listed records, and queued ones have another index
-        queued = (queued_index(self.keys.listing),) if self.options.index else ()
-        args = "" if fence is None else fence, self.keys.inbox + ALL, int(request_fence)
+        queued = (queued_index(self.keys.index_key),) if self.options.index else ()
+        args = "" if fence is None else fence, self.keys.inbox + BROADCAST, int(request_fence)
         return Command("lock/force_release", self._release_keys + queued, args, parse_forced)
 
     @property
     def _release_keys(self) -> tuple[str, ...]:
         keys = self.keys
-        return (keys.lock, keys.waiters, keys.listing) if self.options.index else (keys.lock, keys.waiters)
+        return (keys.lock, keys.waiters, keys.index_key) if self.options.index else (keys.lock, keys.waiters)
 
 
 def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:

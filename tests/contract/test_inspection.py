@@ -212,7 +212,7 @@ def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
 ) -> None:
     """Neither missed by both, nor found in both."""
     record = queue(alice, "t1")
-    one_part = len(locks["default"].listings)
+    one_part = len(locks["default"].indexes)
     run_between_index_reads(monkeypatch, one_part, lambda: begin(alice, "t1", record))
     page = inspection.held(state="all")  # the test's own thread reads
     assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)

@@ -86,7 +86,7 @@ def restart_renewal(grant: Grant) -> None:
 def index_entries(record: RecordRef) -> dict[str, float]:
     """The indexes that list a record, each with the seconds until the end of its lease."""
     found = {}
-    for name, index in ("held", record.keys.listing), ("queued", queued_index(record.keys.listing)):
+    for name, index in ("held", record.keys.index_key), ("queued", queued_index(record.keys.index_key)):
         for which in ("held", "ended"):
             page = run(entries(index, which, 0, 100), engine())
             ends = dict(page.found)

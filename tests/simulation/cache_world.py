@@ -25,7 +25,7 @@ from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.cache.results import MISSING
 from django_redis_locks.cache.values import Pickled
 from django_redis_locks.conf import AliasSettings
-from django_redis_locks.core.keys import Spelling
+from django_redis_locks.core.keys import KeyLayout
 from django_redis_locks.core.runner import run
 from tests.simulation.cache_defects import TRIGGERS
 from tests.simulation.cache_rules import LOADED, WRITTEN, Asked, CacheRules
@@ -332,7 +332,7 @@ class CacheClient:
         self.process = process
         world.scheduler.enter(process)
         self.coordinator = CacheCoordinator(
-            ALIAS, process.engine, Spelling("load"), Pickled() if world.same_server else None
+            ALIAS, process.engine, KeyLayout("load"), Pickled() if world.same_server else None
         )
         world.scheduler.enter(None)
         self.coordinator.performer.handlers |= {

@@ -106,7 +106,7 @@ def _entering(scheduler: Scheduler) -> Callable[[Any], None]:
     def enter(process: Any) -> None:
         scheduler.process = process
         if process is not None:
-            forks.known = process.pid
+            forks.known_pid = process.pid
 
     return enter
 
@@ -164,7 +164,7 @@ def installed() -> Iterator[Installation]:
     replaced: list[tuple[Any, str, Any]] = [
         (os, "getpid", installation.getpid),
         (acquisition, "getpid", installation.getpid),
-        (forks, "known", forks.known),
+        (forks, "known_pid", forks.known_pid),
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),

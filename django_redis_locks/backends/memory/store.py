@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.clock import monotonic, timestamp
-from ...core.keys import ALL, LOOK
+from ...core.keys import BROADCAST, CONFIRM
 from ...core.tuning import INDEX_RETENTION
 
 OnMessage = Callable[[str, str], object]
@@ -135,8 +135,8 @@ class Store:
     def broadcast(self, lock: str, channel: str) -> None:
         """Notify every process."""
         for name, on_message in list(self.inboxes.items()):
-            if name.startswith(channel.removesuffix(ALL)):
-                on_message(LOOK, lock)
+            if name.startswith(channel.removesuffix(BROADCAST)):
+                on_message(CONFIRM, lock)
 
     def read_value(self, key: str) -> tuple[int, bytes | None]:
         """Return the milliseconds until a value expires (-1: never, -2: there is no value), and the value."""

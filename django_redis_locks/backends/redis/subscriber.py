@@ -22,7 +22,7 @@ from redis.exceptions import ResponseError
 
 from ...core.background_thread import run_to_end
 from ...core.clock import system_now as now
-from ...core.keys import ALL
+from ...core.keys import BROADCAST
 from ..base import Subscriber
 from .idle import lifetime
 from .redispy import connect, drop, socket_of
@@ -176,7 +176,7 @@ class RedisSubscriber(Subscriber):
                     return
                 self._connection = connection
                 names = {channel: channel + self._id for channel in self._channels}
-            subscribed = [*names.values(), *(channel + ALL for channel in names)]
+            subscribed = [*names.values(), *(channel + BROADCAST for channel in names)]
             reader.send(pack("SUBSCRIBE", *subscribed))
             deadline = now() + self._handler.tuning.subscribe_timeout
             for _ in subscribed:

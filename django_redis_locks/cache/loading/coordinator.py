@@ -22,7 +22,7 @@ from ...conf import cache_settings as servers
 from ...conf.reload import on_settings_change
 from ...core import clock, durations
 from ...core.forks import ForkSafeLock
-from ...core.keys import LockId, Spelling
+from ...core.keys import KeyLayout, LockId
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, engine_of, locks
 from ...primitives.load import LoadKeys, LoadLease
@@ -65,7 +65,7 @@ class CacheCoordinator:
         self,
         alias: str,
         engine: Engine,
-        spelling: Spelling,
+        key_layout: KeyLayout,
         values: Values | None,
         backend_wait: float = BACKEND_WAIT,
         *,
@@ -84,7 +84,7 @@ class CacheCoordinator:
         """By key: the time until which its stale value isn't loaded again, because another process is loading it, or
         its loader failed."""
         self.retry_limits = RetryLimits(backend_wait, 0.0)
-        self._spelling = spelling
+        self._key_layout = key_layout
         self._cache = caches.create_connection(alias)
         self.cache_class = type(self._cache)
         self.is_django_format = self.same_server and isinstance(self._cache, RedisCache)
@@ -112,12 +112,12 @@ class CacheCoordinator:
 
     def generations(self) -> list[str]:
         """Return the keys of the generation counters. All caches in one Redis database share them."""
-        counters = self._spelling.counters()
+        counters = self._key_layout.fence_counters()
         return counters if self.same_server else [f"{counter}:{self.alias}" for counter in counters]
 
     def _same_server_keys(self, key: str) -> LoadKeys:
         lease = lease_of(key)
-        inbox = self._spelling.at("").inbox
+        inbox = self._key_layout.keys_of_escaped("").inbox
         return LoadKeys(
             lease,
             _sibling(lease, "w"),
@@ -129,7 +129,7 @@ class CacheCoordinator:
         )
 
     def _separate_server_keys(self, key: str) -> LoadKeys:
-        lease, waiters, fence, _, inbox = self._spelling.of(f"{self.alias}:{key}")
+        lease, waiters, fence, _, inbox = self._key_layout.keys_of(f"{self.alias}:{key}")
         replica_lag, permit = _sibling(lease, "s"), _sibling(lease, "p")
         return LoadKeys(lease, waiters, f"{fence}:{self.alias}", replica_lag, permit, value="", inbox=inbox)
 
@@ -245,15 +245,15 @@ def _make(cache_alias: str, given_using: str | None) -> CacheCoordinator:
         if backend is not None and backend.validation_error(location, options) is None:
             entry = DEFAULTS | dict(locks.configuration().get(using, {}))
             engine = engine_of(backend, location, options)
-            spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
+            key_layout = KeyLayout(f"{entry['KEY_PREFIX']}:load")
             return CacheCoordinator(
-                alias, engine, spelling, values, durations.wait_seconds(entry["BACKEND_WAIT"], "BACKEND_WAIT")
+                alias, engine, key_layout, values, durations.wait_seconds(entry["BACKEND_WAIT"], "BACKEND_WAIT")
             )
     if isinstance(cache, LocMemCache | DummyCache):
-        return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
+        return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), KeyLayout("load"), None, local=True)
     client = locks[using]
-    spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
-    return CacheCoordinator(alias, client.engine, spelling, None, client.settings.backend_wait)
+    key_layout = KeyLayout(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
+    return CacheCoordinator(alias, client.engine, key_layout, None, client.settings.backend_wait)
 
 
 def _redis_backend() -> type[Backend] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from ...core.keys import usual_name
+from ...core.keys import default_name
 from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
@@ -57,7 +57,7 @@ class LoadRequest:
         )
         self.first_read: CachedValue | None = None
         """The cached value, if the caller has read it already."""
-        self.name = name or usual_name(str(user_key))
+        self.name = name or default_name(str(user_key))
         self.loader = loader
         self.options = options
         self.token = ""

@@ -42,7 +42,7 @@ class LockAcquisition(LockOwnership):
         """The request of this caller; None if the answer is no without asking the store."""
         if loop is None and self.options.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
-        if getpid() != forks.known:
+        if getpid() != forks.known_pid:
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)

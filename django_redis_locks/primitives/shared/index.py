@@ -83,7 +83,7 @@ class Inspection:
     at: float
 
 
-def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
+def entries(index: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
     """Read entries of an index, sorted by the end of their leases.
 
     Args:
@@ -96,7 +96,7 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
     found: list[Entry] = []
     while True:
         args = (which, first + len(found), min(PAGE_SIZE, most - len(found)), int(last_first))
-        page: Entries = (yield from retry_command(Command("index/page", (listing,), args, _parse_page)))[0]
+        page: Entries = (yield from retry_command(Command("index/page", (index,), args, _parse_page)))[0]
         found += page.found
         if len(page.found) < args[2] or len(found) >= most:
             return Entries(page.at, page.total, found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ...core import holder as holders
 from ...core.digests import digest_of
 from ...core.holder import Holder
-from ...core.keys import usual_name
+from ...core.keys import default_name
 from ...core.replies import LATEST, parse_json
 from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
@@ -103,14 +103,14 @@ def info_of(
         return LockInfo(
             alias,
             key,
-            usual_name(key),
+            default_name(key),
             "expired" if ended else "free",
             lease_left=ends - now if ended else None,
             waiting=inspection.waiting,
         )
     if isinstance(found, ForeignValue):
-        return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=inspection.waiting)
-    name = found.name or usual_name(key)
+        return LockInfo(alias, key, default_name(key), "foreign", foreign=found.what, waiting=inspection.waiting)
+    name = found.name or default_name(key)
     held_for = max(0.0, inspection.at - found.since)
     return LockInfo(
         alias,
@@ -131,11 +131,11 @@ def _info_of_record(alias: str, key: str, inspection: Inspection, record: Listed
     task_id, job_state = fields.get("id"), fields.get("state")
     state: State | None = SHOWN_AS.get(job_state) if isinstance(job_state, str) and isinstance(task_id, str) else None
     if not record.listed and state != "done":
-        return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=inspection.waiting)
+        return LockInfo(alias, key, default_name(key), "foreign", foreign="a record", waiting=inspection.waiting)
     kind, name = JOB, _job_name(key)
     if state is None:
         state, task_id = "queued" if record.listed == "queued" else "held", None
-        kind, name = "record", usual_name(key)
+        kind, name = "record", default_name(key)
     since = _seconds_of(record.version)
     holder: Holder | None = None
     if kind == JOB and state == "held" and isinstance(fields.get("holder"), list):
@@ -172,4 +172,4 @@ def _parse_fields(text: str) -> dict[str, Any]:
 def _job_name(key: str) -> str:
     """Return the default name of a job from its key, ``job:<name of the task>:<the rest>``."""
     kind, _, rest = key.partition(":")
-    return usual_name(rest) if kind == JOB and rest else kind
+    return default_name(rest) if kind == JOB and rest else kind

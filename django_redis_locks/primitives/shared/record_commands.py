@@ -92,8 +92,8 @@ class RecordCommands:
     @property
     def _index_keys(self) -> tuple[str, ...]:
         """Return the indexes that may list the record; none if the alias has no index."""
-        listing = self.keys.listing
-        return (listing, queued_index(listing)) if self.options.index else ()
+        index = self.keys.index_key
+        return (index, queued_index(index)) if self.options.index else ()
 
     def _parse(self, reply: list[Any]) -> RecordReply:
         """Parse ``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what the key

@@ -128,9 +128,9 @@ def nonce_suffix(show_in_admin: object) -> str:
     return ".queued"
 
 
-def queued_index(listing: str) -> str:
+def queued_index(index: str) -> str:
     """Return the key of the index of queued records, given the key of the index of held locks."""
-    return f"{listing}:queued"
+    return f"{index}:queued"
 
 
 def as_text(value: Any) -> str:

@@ -21,11 +21,11 @@ def test_reset_that_raises_stops_no_other_reset(monkeypatch: pytest.MonkeyPatch)
 
     resets = [lambda: begun.append("first"), fail, lambda: begun.append("last")]
     monkeypatch.setattr(forks, "_aware", [SimpleNamespace(after_fork_in_child=reset) for reset in resets])
-    monkeypatch.setattr(forks, "known", -1)
+    monkeypatch.setattr(forks, "known_pid", -1)
     with pytest.raises(ValueError, match="closed already"):
         forks.pid()
     assert begun == ["first", "last"]
-    assert forks.known == os.getpid()
+    assert forks.known_pid == os.getpid()
 
 
 def test_fork_safe_lock_held_by_another_thread_of_the_parent_is_free_in_the_child() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from django_redis_locks.core.errors import LockKeyError
 from django_redis_locks.core.key_templates import compile_template, parse
-from django_redis_locks.core.keys import Spelling
+from django_redis_locks.core.keys import KeyLayout
 
 
 def fill(template: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
@@ -309,7 +309,7 @@ def test_different_values_have_different_keys() -> None:
     make = compile_template("lock:{a}:{b}", lambda a, b: None)
     for letter in ":{}% \t\r\n\x00\x1f\x7f":
         assert value_in_key(f"a{letter}b") == f"a%{ord(letter):02X}b"
-    spelled = Spelling("lock")
+    key_layout = KeyLayout("lock")
     dice = random.Random(8)
     pairs = {*CONFUSED}
     while len(pairs) < 2400:
@@ -317,4 +317,4 @@ def test_different_values_have_different_keys() -> None:
         pairs.add((a, b))
     keys = {make(pair, {}) for pair in pairs}
     assert len(keys) == len(pairs)
-    assert len({spelled.of(key).lock for key in keys}) == len(pairs)
+    assert len({key_layout.keys_of(key).lock for key in keys}) == len(pairs)

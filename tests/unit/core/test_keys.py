@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from django_redis_locks.core.errors import LockKeyError
-from django_redis_locks.core.keys import LONGEST_KEY, LockKeys, Spelling, escape, escaped_in, readable, waiters_of
+from django_redis_locks.core.keys import LONGEST_KEY, KeyLayout, LockKeys, escape, escaped_in, unescape, waiters_of
 
 LITERAL = {
     "order:42": "order:42",
@@ -50,8 +50,8 @@ def test_key_is_percent_encoded() -> None:
     for key, spelled in LITERAL.items():
         assert escape(key) == spelled
         ends = (f"k:{spelled}", f"w:{spelled}", "fence", "index", "inbox:")
-        assert Spelling("lock").of(key) == tuple(f"lock:{{0}}:{end}" for end in ends)
-        assert readable(escaped_in(f"lock:{{0}}:k:{spelled}")) == key
+        assert KeyLayout("lock").keys_of(key) == tuple(f"lock:{{0}}:{end}" for end in ends)
+        assert unescape(escaped_in(f"lock:{{0}}:k:{spelled}")) == key
 
 
 def test_tail_of_a_long_key_is_hashed() -> None:
@@ -68,7 +68,7 @@ def test_border_and_hash_of_long_keys_are_pinned() -> None:
         assert escape(key) == spelled
     hashed = escape("order:" + "x" * 300)
     assert hashed == "order:" + "x" * 160 + "%~a6c14b475e1c4e051a9bfc474bfd5ae7"
-    assert readable(escape("a b" + "x" * 300)).startswith("a bxxx")
+    assert unescape(escape("a b" + "x" * 300)).startswith("a bxxx")
 
 
 def test_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
@@ -98,23 +98,23 @@ def test_bucket_is_crc32_of_the_spelling() -> None:
         spelled = escape(key)
         tag = f"lock:{{{crc32(spelled.encode()) % 256}}}"
         ends = (f"k:{spelled}", f"w:{spelled}", "fence", "index", "inbox:")
-        assert Spelling("lock", 256).of(key) == LockKeys(*(f"{tag}:{end}" for end in ends))
-        assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
-    assert Spelling("lock", 256).of("a").lock == "lock:{67}:k:a"  # crc32 of "a" is 0xE8B7BE43
-    assert Spelling("shop", 256).of("order:42").fence == "shop:{43}:fence"
+        assert KeyLayout("lock", 256).keys_of(key) == LockKeys(*(f"{tag}:{end}" for end in ends))
+        assert KeyLayout("lock", 1).keys_of(key).lock == f"lock:{{0}}:k:{spelled}"
+    assert KeyLayout("lock", 256).keys_of("a").lock == "lock:{67}:k:a"  # crc32 of "a" is 0xE8B7BE43
+    assert KeyLayout("shop", 256).keys_of("order:42").fence == "shop:{43}:fence"
 
 
 def test_keys_of_one_lock_share_their_hash_tag() -> None:
     """[L44] They are in one slot of a Cluster, also if the user's key contains braces."""
     for key in ("order:42", "{a}{b}", "}{", "a{b"):
-        tags = {re.search(r"\{(.*?)\}", name)[1] for name in Spelling("p", 16).of(key)}
+        tags = {re.search(r"\{(.*?)\}", name)[1] for name in KeyLayout("p", 16).keys_of(key)}
         assert len(tags) == 1
 
 
 def test_key_of_the_waiters_follows_from_that_of_the_lock() -> None:
     for prefix in ("lock", ":k:", "w:k"):
         for key in ("order:42", "}:k:", "k:}:w:x", "x" * 300):
-            keys = Spelling(prefix).of(key)
+            keys = KeyLayout(prefix).keys_of(key)
             assert waiters_of(keys.lock) == keys.waiters
 
 
@@ -122,5 +122,5 @@ def test_key_that_is_no_encodable_string_raises_LockKeyError() -> None:
     """[F7] Not a str, empty, or not encodable."""
     for key in (None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"):
         with pytest.raises(LockKeyError) as caught:
-            Spelling("lock").of(key)  # type: ignore[arg-type]
+            KeyLayout("lock").keys_of(key)  # type: ignore[arg-type]
         assert isinstance(caught.value, ValueError)

@@ -73,7 +73,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     """The only object that is reset in a child."""
     tokens = Tokens()
     monkeypatch.setattr(forks, "_aware", {tokens})
-    monkeypatch.setattr(forks, "known", os.getpid())
+    monkeypatch.setattr(forks, "known_pid", os.getpid())
     return tokens
 
 
@@ -81,7 +81,7 @@ def test_fork_without_hooks_changes_the_tokens(tokens: Tokens, monkeypatch: pyte
     """[H18] A C extension forks without Python's hooks: the fork is detected by the process id."""
     before = tokens.mint()
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert forks.pid() == forks.known == -1
+    assert forks.pid() == forks.known_pid == -1
     after = tokens.mint(), tokens.mint()
     assert forks.pid() == -1
     after = *after, tokens.mint()
@@ -96,10 +96,10 @@ def test_fork_without_hooks_is_detected_by_the_next_command(
     """[H18] Before its token is created."""
     aware = Mock()
     monkeypatch.setattr(forks, "_aware", {aware})
-    monkeypatch.setattr(forks, "known", -1)
+    monkeypatch.setattr(forks, "known_pid", -1)
     begin()
     aware.after_fork_in_child.assert_called_once_with()
-    assert forks.known == os.getpid()
+    assert forks.known_pid == os.getpid()
 
 
 def test_threads_of_a_child_forked_without_hooks_use_no_token_of_the_parent(
