@@ -1,5 +1,7 @@
-"""Timers on the package's clock. An event loop's own timers stop under freezegun, and a silent server would never time
-out.
+"""Timers of connections, on the machine's clock: they end requests without a reply, and close idle connections.
+
+An event loop's own timers stop under freezegun, and a silent server would never time out. A maintenance thread can't run
+them either: it waits for replies itself.
 
 One thread serves the whole process; it starts with the first timer. There is one timer per connection in use and
 ``socket_timeout``, not one per request.
@@ -33,7 +35,7 @@ class TimerThread:
         """Call ``callback`` on the timer thread. It must neither raise nor block.
 
         Args:
-            at: a time on the package's clock.
+            at: a time on the machine's clock, ``clock.system_now()``.
 
         Raises:
             LockBackendError: no thread can be started.
