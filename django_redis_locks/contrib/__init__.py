@@ -1,1 +1,1 @@
-"""Ties to other libraries. A module here needs its library; nothing else imports it."""
+"""Integrations with other libraries. Each module needs its library; only the project imports it."""

@@ -1,4 +1,4 @@
-"""Django REST framework: responses of the framework for busy locks."""
+"""Django REST framework: an exception handler that turns a busy lock into a response of the framework."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
 
     Args:
         exc: the exception of a view.
-        context: the framework's description: view, request, arguments.
+        context: the dict that the framework passes to exception handlers, with the view and the request.
 
     Returns:
         The response, or None for other exceptions.

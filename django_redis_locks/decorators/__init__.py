@@ -1,4 +1,4 @@
-"""``@redis_lock``: a call that runs under a lock."""
+"""``@redis_lock``: runs each call of a view, method or function under a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The callables of ``@redis_lock`` that get the arguments of a call: those of ``key=`` and ``condition=``."""
+"""Evaluates ``key=`` and ``condition=`` of ``@redis_lock``, callables that get the arguments of each call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ArgumentCallable: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], object
 
 
 def argument_callable(function: Callable[..., Any], what: str, name: str) -> ArgumentCallable:
-    """Wrap a callable of the call site. Its exceptions get a note that names the decorator.
+    """Wrap a callable, so that its exceptions get a note that names the decorator.
 
     Args:
-        function: takes the arguments of the call.
-        what: "key callable" or "condition".
+        function: the callable, which takes the arguments of the decorated call.
+        what: its role, "key callable" or "condition".
         name: the name of the lock.
     """
 
@@ -30,30 +30,30 @@ def argument_callable(function: Callable[..., Any], what: str, name: str) -> Arg
     return evaluate
 
 
-def evaluate(make: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a callable for the arguments of a call.
+def evaluate(function: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the result of a callable for the arguments of a call.
 
     Raises:
         TypeError: it is asynchronous.
     """
-    answer = make(args, kwargs)
-    if inspect.isawaitable(answer):
-        close_unawaited(answer)
+    result = function(args, kwargs)
+    if inspect.isawaitable(result):
+        close_unawaited(result)
         raise not_async(what)
-    return answer
+    return result
 
 
-async def aevaluate(make: ArgumentCallable, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a callable in a coroutine, and await its result if that is awaitable. If it used the lazy ``request.user``,
-    that is loaded and the callable called again."""
+async def aevaluate(function: ArgumentCallable, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the result of a callable, awaited if it is awaitable. If the callable evaluates the lazy ``request.user``,
+    which isn't allowed in a coroutine, the user is loaded and the callable called again."""
     try:
-        answer = make(args, kwargs)
+        result = function(args, kwargs)
     except SynchronousOnlyOperation:
         if not hasattr(request, "auser"):
             raise
         request.user = await request.auser()  # the lazy one reads session and database synchronously
-        answer = make(args, kwargs)
-    return await answer if inspect.isawaitable(answer) else answer
+        result = function(args, kwargs)
+    return await result if inspect.isawaitable(result) else result
 
 
 def not_async(what: str) -> TypeError:
@@ -62,6 +62,6 @@ def not_async(what: str) -> TypeError:
 
 
 def close_unawaited(awaitable: Any) -> None:
-    """Close a coroutine, so that Python doesn't warn that it was never awaited."""
+    """Close a coroutine that isn't going to be awaited, so that Python doesn't warn about it."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()

@@ -1,4 +1,4 @@
-"""The arguments of one use of ``@redis_lock``, validated, with ``LOCKS`` of the settings for those left out."""
+"""Validates the arguments of ``@redis_lock``, and takes those that are left out from ``LOCKS`` in the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DecoratorArguments:
     """The arguments of one use of ``@redis_lock``.
 
     Attributes:
-        options: those that concern calls.
+        options: those that concern calls; None where left out.
         lock_options: those that are passed on to ``locks.lock``.
     """
 
@@ -53,7 +53,7 @@ class DecoratorArguments:
         if wait is not None:
             durations.wait_seconds(wait)
         if key is not None and not isinstance(key, str) and not callable(key):
-            raise TypeError(f"the key of @redis_lock is a text or a callable, not {key!r}")
+            raise TypeError(f"the key of @redis_lock is a str or a callable, not {key!r}")
         if isinstance(key, str):
             key_templates.parse(key)
         if condition is not None and not callable(condition):
@@ -88,11 +88,11 @@ class DecoratorArguments:
             "renew": renew,
             "on_lost": self.on_lost,
             "on_backend_error": on_backend_error,
-            "hold": "block",  # LockedCall holds it for longer
+            "hold": "block",  # LockedCall itself defers the release
         }
 
     def options_for(self, client: Locks, name: str) -> DecoratorOptions:
-        """The options of the call site; for those left out, of ``LOCKS[name]``."""
+        """The options of the decorator; those that are left out are taken from ``LOCKS[name]`` in the settings."""
         return self.options.merged_with(client.overrides(name).decorator_options)
 
     def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> Lock:

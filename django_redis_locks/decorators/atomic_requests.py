@@ -1,7 +1,7 @@
-"""Transactions of ``ATOMIC_REQUESTS`` that ``@redis_lock`` begins instead of Django.
+"""``ATOMIC_REQUESTS``: ``@redis_lock`` begins these transactions instead of Django, to acquire the lock before them.
 
-Django opens these transactions around the view and all its decorators, so a lock acquired by a decorator would be free
-before COMMIT. A decorated view therefore opts out, and its innermost lock begins the same transactions once it is
+Django begins them around the view and all its decorators, so a lock of a decorator would be released before COMMIT. A
+decorated view is therefore marked as non-atomic, and its innermost lock begins the same transactions once it is
 acquired. If the view of the URL isn't decorated, Django begins them as usual.
 """
 
@@ -19,40 +19,41 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 NON_ATOMIC = "_non_atomic_requests"
-"""The attribute of a view with the aliases it opted out of. ``transaction.non_atomic_requests`` adds to it."""
+"""The attribute of a view with the aliases for which Django begins no transaction. The decorator
+``transaction.non_atomic_requests`` adds to it."""
 
 _BEGUN = "_redis_lock_begun"
 
 
 class NonAtomic(set[str]):
-    """``_non_atomic_requests`` of a decorated view. It contains every alias, as Django sees it. The set itself has
-    those that ``non_atomic_requests`` added, above or below ``@redis_lock``."""
+    """``_non_atomic_requests`` of a decorated view. ``in``, which Django uses, is true for every alias; the elements
+    are those that ``non_atomic_requests`` added, above or below ``@redis_lock``."""
 
     def __contains__(self, alias: object) -> bool:
         return True
 
     def opted_out(self, alias: str) -> bool:
-        """Whether the project opted out of this alias."""
+        """Whether the project used ``non_atomic_requests`` for this alias."""
         return super().__contains__(alias)
 
 
 def marker(target: Any) -> NonAtomic:
-    """The value for the wrapper of this target. Stacked decorators share it."""
+    """The ``_non_atomic_requests`` for the wrapper of this target. Stacked decorators share it."""
     found = getattr(target, NON_ATOMIC, ())
     return found if isinstance(found, NonAtomic) else NonAtomic(found)
 
 
 def mark(wrapper: Any, own: NonAtomic) -> None:
-    """Opt a view out of Django's transactions. Not an asynchronous one, for which Django raises an error."""
+    """Let Django begin no transactions around a view. An async view isn't marked, so that Django raises its error."""
     setattr(wrapper, NON_ATOMIC, set(own) if callables.iscoroutinefunction(wrapper) else own)
 
 
 def aliases_to_begin(request: HttpRequest | None, target: Any, own: NonAtomic) -> list[str]:
-    """The aliases for which this call has to begin a transaction, because the view opted out.
+    """The aliases for which this call has to begin a transaction, because Django begins none for a marked view.
 
     Raises:
-        RuntimeError: the handlers are asynchronous, as Django raises it. Django itself can't see it at a decorated
-            ``dispatch``.
+        RuntimeError: the view's handlers are asynchronous. It is Django's own error, which Django doesn't raise for a
+            decorated ``dispatch``.
     """
     match = None if request is None or getattr(request, _BEGUN, False) else request.resolver_match
     found = None if match is None else getattr(match.func, NON_ATOMIC, None)
@@ -74,7 +75,8 @@ def transactions_begun(request: HttpRequest | None, aliases: list[str]) -> Abstr
 
 @contextmanager
 def _transactions_begun(request: HttpRequest | None, aliases: list[str]) -> Iterator[None]:
-    """Inner calls begin none. A repeated call of the view does."""
+    """``transactions_begun`` for one alias or more. Decorated calls inside begin none; a later call of the view
+    does."""
     setattr(request, _BEGUN, True)
     try:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The target of ``@redis_lock``: whether it can be decorated, its label, and whether it is a handler of a view."""
+"""Inspects the target of ``@redis_lock``: whether it can be decorated, its label, its class-based view."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _REFUSALS: dict[Kind, str] = {
 
 
 def refuse(target: Any) -> None:
-    """Refuse a target that a lock around the call can't protect.
+    """Raise for a target that a lock around each call can't protect.
 
     Raises:
-        TypeError: with what to write instead.
+        TypeError: the message says what to write instead.
     """
     kind = refused_kind(target)
     if kind is not None:
@@ -56,13 +56,14 @@ def label(target: Any) -> str:
 
 
 def bound_to(target: Any) -> Any:
-    """The object that the target is bound to, as with ``method_decorator``, or None."""
+    """The object that the target is a bound method of, as with ``method_decorator``, or None."""
     owner = getattr(without_partial(target), "__self__", None)
     return None if isinstance(owner, type) else owner
 
 
 def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
-    """The class-based view whose handler is called, or None. Its other methods are no handlers."""
+    """The class-based view whose handler this call is, or None. ``get``, ``post``, ``dispatch`` and the like are
+    handlers, other methods of a view aren't."""
     owner = bound_to(target)
     if owner is None and args:
         owner = args[0]
@@ -74,7 +75,7 @@ def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
 
 
 def runs_async(target: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a plain function returns a coroutine: ``dispatch`` of a class-based view with async handlers does."""
+    """Whether a function without ``async`` returns a coroutine: ``dispatch`` of a view with async handlers does."""
     view = view_of(target, args)
     return view is not None and bool(type(view).view_is_async)
 

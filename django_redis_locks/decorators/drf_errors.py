@@ -1,5 +1,5 @@
-"""Exceptions that Django REST framework turns into responses. Imported only where it is installed; ``contrib.drf`` is
-the public name."""
+"""Exceptions that Django REST framework turns into responses. ``contrib.drf`` is their public module; this one is
+imported only if the framework is installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _AnsweredError(APIException):  # type: ignore[misc] # it has no types
         APIException.__init__(self, answers.detail_of(failure), self.default_code)
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # for the log; clients get ``detail``
+        return Exception.__str__(self)  # shown in logs; clients get ``detail``
 
 
 class Locked(_AnsweredError, LockNotAcquired):
@@ -63,7 +63,7 @@ def answered_error(failure: LockNotAcquired | LockBackendError) -> Locked | Lock
 def answered_error_in_view(
     failure: LockNotAcquired | LockBackendError, drf_request: Any, view_request: Any
 ) -> Locked | LocksUnavailable:
-    """The exception to raise in code of the framework.
+    """The exception to raise in a call that serves a request of the framework.
 
     Args:
         failure: why the call has no lock.

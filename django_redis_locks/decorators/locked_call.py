@@ -85,8 +85,8 @@ class LockedCall:
                 if inspect.isawaitable(result):
                     argument_callables.close_unawaited(result)
                     raise TypeError(
-                        f"{self.name} returned an awaitable to a synchronous @redis_lock, which would free the lock "
-                        "before it runs: decorate the async function itself"
+                        f"{self.name} returned an awaitable to a synchronous @redis_lock, which would release the lock "
+                        "before it is awaited: decorate the async function itself"
                     )
         finally:
             if options.keeps_lock:
@@ -138,7 +138,7 @@ class LockedCall:
     def _defer_release(
         self, grant: Grant, options: DecoratorOptions, result: Any, request: HttpRequest | None, *, new: bool
     ) -> None:
-        """Keep the lock after the call if its ``hold`` says so."""
+        """Hold the lock beyond the call, as the option ``hold`` says."""
         if options.hold != "call":
             response = result if options.hold == "response" and isinstance(result, HttpResponseBase) else None
             deferred_release.defer_release(grant, open_transactions.around_call(self.name, new=new), response, request)
@@ -153,11 +153,11 @@ class LockedCall:
         if options.methods is not None:
             if request is None:
                 raise TypeError(
-                    f"{self.name} has methods= and was called without a request, which has the verb: "
-                    "a request is the first or second argument, or request=. Elsewhere there is condition="
+                    f"{self.name} has methods= and was called without a request. Pass a request as the first or second "
+                    "argument or as request=, or use condition= instead of methods="
                 )
             if request.method not in options.methods:
-                return _never
+                return _without_lock
         return (
             None
             if options.condition is None
@@ -168,12 +168,12 @@ class LockedCall:
         if not isinstance(key, str) or not key:
             what = "an empty one" if key == "" else type(key).__name__
             raise LockKeyError(
-                f"the key callable of {self.name} must return a text, not {what}; calls that need no lock are for condition="
+                f"the key callable of {self.name} must return a str, not {what}; use condition= for calls that need no lock"
             )
         return self.arguments.lock(locks[self.arguments.using], key, self.name, options)
 
     def _add_name(self, error: LockKeyError) -> None:
-        """Add the name and alias, which aren't known where keys are made."""
+        """Add the lock's name and alias to an error of the key, which is made without them."""
         error.name = error.name or self.name
         error.alias = error.alias or self.arguments.using
 
@@ -213,5 +213,6 @@ class LockedCall:
             )
 
 
-def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
+def _without_lock(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
+    """A condition that is never true."""
     return False

@@ -1,5 +1,4 @@
-"""``on_conflict``: what happens to a call that doesn't get its lock. It is answered, passed to a handler, raised or
-skipped."""
+"""``on_conflict``: a call that doesn't get its lock returns a response, calls a handler, raises, or is skipped."""
 
 from __future__ import annotations
 
@@ -46,8 +45,9 @@ def respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -
     """Return the response of a view, or None for ``"skip"``.
 
     Raises:
-        LockNotAcquired, LockBackendError: the call is no view, or ``on_conflict`` is ``"raise"``. In Django REST
-            framework or a management command, a subclass that is answered or printed there.
+        LockNotAcquired, LockBackendError: the call isn't a view, or ``on_conflict`` is ``"raise"``. In Django REST
+            framework or a management command, a subclass from which the framework makes a response, or the command an
+            error message.
     """
     handler = _handler_for(refused, failure)
     if handler is None:
@@ -75,8 +75,8 @@ def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpRespon
         LockKeyError: the part comes from elsewhere, the call is no view, or ``on_key_error`` is ``"raise"``.
     """
     status = refused.options.on_key_error or 400
-    to_blame = views.request_of((error.source,), {})
-    if to_blame is None or to_blame is not refused.request or status == "raise":
+    lacking_request = views.request_of((error.source,), {})
+    if lacking_request is None or lacking_request is not refused.request or status == "raise":
         raise error
     _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, error)
     if refused.drf_request is not None:
@@ -96,19 +96,19 @@ def call_handler(handler: Handler, request: HttpRequest | None, failure: Any, na
 def handler_in_settings(error: LockNotAcquired) -> Handler | None:
     """The handler for this lock in the settings, or None."""
     client = locks[error.alias or "default"]
-    how = client.overrides(error.name or "").decorator_options.on_conflict or client.settings.on_conflict
-    return None if how in ("answer", "raise") else _import_handler(how, error.name or "", error)
+    policy = client.overrides(error.name or "").decorator_options.on_conflict or client.settings.on_conflict
+    return None if policy in ("answer", "raise") else _import_handler(policy, error.name or "", error)
 
 
 def _handler_for(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Handler | None:
-    """The handler for a refused view, or None. A store that is down is no conflict."""
+    """The handler for a refused view, or None. Handlers aren't called if the store is down."""
     if not isinstance(failure, LockNotAcquired):
         return None
     refused.options.set_response(failure)
     if refused.request is None:
         return None
-    how = _on_conflict_of(refused)
-    return None if how in ("answer", "raise", "skip") else _import_handler(how, refused.name, failure)
+    policy = _on_conflict_of(refused)
+    return None if policy in ("answer", "raise", "skip") else _import_handler(policy, refused.name, failure)
 
 
 def _on_conflict_of(refused: RefusedCall) -> str | Handler:
@@ -117,10 +117,10 @@ def _on_conflict_of(refused: RefusedCall) -> str | Handler:
 
 def _respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     if isinstance(failure, LockNotAcquired):
-        how = _on_conflict_of(refused)
-        if how == "skip":
+        policy = _on_conflict_of(refused)
+        if policy == "skip":
             return None
-        if how == "raise":
+        if policy == "raise":
             raise failure
     elif refused.request is not None:
         answers.report_unavailable(failure)
@@ -135,21 +135,21 @@ def _respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) 
     return answers.answer(refused.request, failure)
 
 
-def _import_handler(how: Any, name: str, failure: LockNotAcquired) -> Handler:
+def _import_handler(handler: Any, name: str, failure: LockNotAcquired) -> Handler:
     try:
-        return overrides.import_handler(how, "on_conflict")  # type: ignore[no-any-return]
+        return overrides.import_handler(handler, "on_conflict")  # type: ignore[no-any-return]
     except ValueError as error:
         raise ImproperlyConfigured(f"Lock {name} is busy, and its {error}") from failure
 
 
 @contextmanager
 def _errors_noted(name: str, failure: BaseException) -> Iterator[None]:
-    """Add a note to an error of a handler, unless it raises the conflict itself."""
+    """Add a note to an exception of a handler, unless the handler raises the conflict itself."""
     try:
         yield
     except Exception as error:
         if error is not failure:
-            error.add_note(f"The on_conflict handler of lock {name} raised this, which was to answer a refused request")
+            error.add_note(f"The on_conflict handler of lock {name} raised this, instead of returning a response")
             error.__cause__ = error.__cause__ or failure
         raise
 
@@ -160,7 +160,7 @@ def _checked_response(response: Any, request: HttpRequest | None) -> HttpRespons
             argument_callables.close_unawaited(response)
         raise TypeError(
             f"on_conflict: a handler returns an HttpResponse, not {type(response).__name__}; "
-            "to have the exception raised, raise it, and for our own answer call django_redis_locks.answers.answer"
+            "it may also raise the exception, or return the default response, django_redis_locks.answers.answer(...)"
         )
     if request is not None:
         answers.expect_refusal(request)

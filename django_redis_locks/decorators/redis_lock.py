@@ -1,8 +1,8 @@
 """``@redis_lock``: runs each call of a function under a lock, synchronous or asynchronous.
 
-Without ``wait=`` it makes one attempt. If the lock is busy, a view is answered with 409 and other functions raise
-``LockNotAcquired``; ``on_conflict=`` changes both. A lease that ended while the call ran is reported by a signal and an
-ERROR in the log, and the call's result is returned.
+Without ``wait=`` it makes one attempt. If the lock is busy, a view returns 409 and other functions raise
+``LockNotAcquired``; ``on_conflict=`` changes both. If the lease ended while the call ran, a signal is sent and an ERROR
+logged, and the call's result is still returned.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class _Options(TypedDict, total=False):
-    """The options that don't change the type that a call returns."""
+    """The options that don't change the return type of the decorated function."""
 
     key: str | Callable[..., Any] | None
     expire: Duration | None
@@ -74,7 +74,7 @@ class Options(_Options, total=False):
 
 
 class Skipping(Protocol):
-    """The decorator with ``on_conflict="skip"``: a call may return None."""
+    """The type of ``redis_lock(..., on_conflict="skip")``: a call of the decorated function may return None."""
 
     @overload
     def __call__(
@@ -173,9 +173,7 @@ def redis_lock(
             raise TypeError(f"@redis_lock was given two keys, {target!r} and key=...")
         target, key = None, target
     if isinstance(target, FunctionType) and target.__name__ == "<lambda>":
-        raise TypeError(
-            "@redis_lock was given a lambda to decorate: a callable that makes keys is named, key=lambda ..."
-        )
+        raise TypeError("@redis_lock was given a lambda to decorate: pass a callable that makes keys as key=lambda ...")
     arguments = DecoratorArguments(
         key=key,
         expire=expire,

@@ -1,4 +1,4 @@
-"""Whether a decorated call is the view of the request. A view answers a busy lock; other functions raise it."""
+"""Finds out whether a decorated call is the view of its request: only a view turns a busy lock into a response."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..answers import expect_refusal
 from . import callables
 
 DECORATED = "_redis_lock_view"
-"""The attribute of every decorated function. ``functools.wraps`` and ``as_view`` copy it to the view of the URL."""
+"""An attribute of all decorated functions. ``functools.wraps`` and ``as_view`` copy it to the view of the URL."""
 
 _CLAIMED = "_redis_lock_view_body"
 
 
 def drf_request_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The request of Django REST framework that the call serves, or None: among the first two arguments, ``request=``,
-    or that of the method's view. With such a request, exceptions reach the framework's exception handler."""
+    """The request of Django REST framework that the call serves, or None. Exceptions of such a call reach the
+    framework's exception handler. It is one of the first two arguments, ``request=``, or that of the method's view."""
     module = sys.modules.get("rest_framework.request")
     if module is not None:
         owner = callables.bound_to(target) or (args[0] if args else None)
@@ -48,8 +48,10 @@ def innermost_function(target: Any) -> Any:
 
 
 def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:
-    """Whether the decorated call is the view of this request, not a helper that got it as an argument. A handler of a
-    class-based view always is; a function is if it, or its wrapper, is the view of the URL."""
+    """Whether the decorated call is the view of this request, and not another function that gets the request.
+
+    A handler of a class-based view always is. A function is if it, or a wrapper of it, is the view of the URL.
+    """
     if callables.view_of(target, args) is not None:
         return True
     if isinstance(args[0] if args else None, View) or isinstance(callables.bound_to(target), View):
@@ -61,8 +63,8 @@ def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: A
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
-    """Whether ``@api_view`` made this view from that function. If a later version of the framework makes it otherwise,
-    the framework still answers, but no handler of the project is called."""
+    """Whether ``@api_view`` made this view from that function. Should a later version of the framework work otherwise,
+    it still makes the response, but the project's ``on_conflict`` handler isn't called."""
     made = getattr(function, "cls", None)
     return (
         made is not None
@@ -73,11 +75,11 @@ def _is_api_view_of(function: Any, body: Any) -> bool:
 
 
 def claim_request(request: HttpRequest, body: Any) -> None:
-    """Mark this function as the view of the request. Other functions that get the request are helpers then; the view
-    itself may be called repeatedly, by a decorator above it."""
+    """Record this function as the view of the request, so that other functions that get the request aren't. A decorator
+    above the view may call it repeatedly."""
     setattr(request, _CLAIMED, body)
 
 
 def view_begins(request: HttpRequest) -> None:
-    """The view has its lock and begins: a 4xx is its own response, and Django logs it."""
+    """Record that the view has its lock and begins: a 4xx is now its own response, which Django logs."""
     expect_refusal(request, False)

@@ -1,4 +1,4 @@
-"""``{% load redis_locks %}``: the tag ``{% cached %}``, which renders a fragment once in the cluster."""
+"""The template tag ``{% cached %}``: caches a fragment, and lets one request in the cluster render it."""
 
 from __future__ import annotations
 
@@ -116,10 +116,9 @@ def do_cached(parser: Parser, token: Token) -> CachedNode:
         {% endcached %}
 
     The arguments are the ttl in seconds, a name, the values on which the fragment depends, and options of
-    ``get_or_load``.
-    ``cache`` is an alias of ``CACHES``, by default ``template_fragments`` or ``default``; ``using`` is an alias of
-    ``REDIS_LOCKS``, unlike that of ``{% cache %}``; ``early="xfetch"`` stands for ``XFetch()``. The key is that of
-    ``make_template_fragment_key(name, vary_on)``.
+    ``get_or_load``. ``cache`` is an alias of ``CACHES``, by default ``template_fragments`` or ``default``. ``using`` is
+    an alias of ``REDIS_LOCKS``, whereas in Django's ``{% cache %}`` it is one of ``CACHES``. ``early="xfetch"`` stands
+    for ``XFetch()``. The key is that of ``make_template_fragment_key(name, vary_on)``.
     """
     nodelist = parser.parse(("endcached",))
     parser.delete_first_token()

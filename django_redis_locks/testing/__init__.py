@@ -1,9 +1,9 @@
 """Helpers for tests of code that uses locks.
 
-``override_locks`` keeps the locks of all aliases in memory; ``hold_lock`` holds one as another owner;
-``assert_locked``,
-``assert_not_locked`` and ``assert_no_locks_held`` check; ``capture_locks`` collects events; ``ManualClock`` lets a
-lease end or a wait time out without sleeping. Fixtures for pytest are in ``django_redis_locks.testing.fixtures``.
+``override_locks`` keeps the locks of all aliases in memory. ``hold_lock`` holds a lock as another owner.
+``assert_locked``, ``assert_not_locked`` and ``assert_no_locks_held`` check which locks are held. ``capture_locks``
+collects events. ``ManualClock`` lets a lease end or a wait time out without sleeping. Fixtures for pytest are in
+``django_redis_locks.testing.fixtures``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.grant import Grant
 
 FLUSH: Final = 2.0
-"""Seconds to wait for releases that go on in the background."""
+"""Seconds to wait for releases in the background."""
 
 
 def assert_locked(key: str, using: str = DEFAULT) -> None:
@@ -51,8 +51,8 @@ def assert_not_locked(key: str, using: str = DEFAULT) -> None:
 
 
 def assert_no_locks_held() -> None:
-    """Assert that this process holds no lock, in any thread or task. Releases in the background, after a rollback or an
-    interrupted block, are waited for.
+    """Assert that this process holds no lock, in any thread or task. Waits for releases in the background, as after a
+    rollback or an interrupted block.
 
     Raises:
         AssertionError: it holds one.
@@ -72,7 +72,7 @@ def assert_none(grants: Iterable[Grant]) -> None:
 
 
 def wait_until_idle() -> None:
-    """Wait until the background threads of all aliases have done their current work."""
+    """Wait until the background threads of all aliases have finished their current work."""
     for alias in locks:
         locks[alias].engine.wait_until_idle(FLUSH)
 

@@ -13,7 +13,7 @@ from .other_thread import by_test_helper
 
 
 class Captured(list[events.Event]):
-    """The events, in their order. The properties are the keys of one kind of event."""
+    """The events, in their order. Each property returns the keys of the events of one kind."""
 
     @property
     def acquired(self) -> list[str]:

@@ -38,9 +38,9 @@ def captured_locks() -> Iterator[Captured]:
 
 @pytest.fixture
 def no_locks_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail the test if it leaves a lock held. The lock is released then, for the next test."""
+    """Fail the test if it leaves a lock held, and release that lock."""
     if "memory_locks" in request.fixturenames:
-        request.getfixturevalue("memory_locks")  # it forgets held locks, so it has to end after this one
+        request.getfixturevalue("memory_locks")  # its end forgets held locks, so it has to end after this fixture
     before = {id(grant) for grant in held_here()}
     yield
     left = [grant for grant in held_here() if id(grant) not in before]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class hold_lock:  # noqa: N801 - read as a function, as in: with hold_lock("order:1")
     """``with hold_lock("order:1"):`` or ``async with``: another owner holds this lock until the block ends.
 
-    The owner is another thread or task of this process: the thread of the test, and the views that it calls, wait or
-    are refused. ``capture_locks`` ignores it. The block gets the grant. It is no error if the lock is released by force
-    or its lease ends.
+    The owner is another thread or task of this process, so the thread of the test, and views that it calls, find the
+    lock busy. ``capture_locks`` ignores this lock. ``as`` returns the grant. It isn't an error if the lock is released
+    by force or its lease ends within the block.
 
     Raises:
         AssertionError: at the beginning of the block, if the lock is busy.

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
-_PATIENCE = 5.0
+_MAX_WORK_TIME = 5.0
 """Real seconds that a woken thread may work before the clock continues."""
 
-_TURNS = 8
-"""Iterations of an event loop in which a woken task sleeps again, or returns to its caller."""
+_LOOP_ITERATIONS = 8
+"""Iterations of an event loop after which a woken task sleeps again, or has returned to its caller."""
 
 
 class ManualClock:
     """A clock that stands still until it is moved. Inside its block all locks of this process use it: for leases in
     memory, renewal, waits, and the holder's view of its lease.
 
-    For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; a server has a clock of its own. A
-    wait in the thread that entered the block moves the clock by itself, since no other thread is there to do it; waits
-    of other threads and of tasks sleep until it is moved.
+    For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; the locks of a server follow its own
+    clock. A wait in the thread that entered the block moves the clock forward until it ends, since no other thread
+    would move it; other threads and tasks that wait sleep until the clock is moved.
 
     Example::
 
@@ -51,7 +51,7 @@ class ManualClock:
         self._ahead = clock.wall() - self._now
         self._mutex = threading.RLock()
         self._sleepers: dict[int, tuple[float, threading.Lock]] = {}
-        """By sleeping thread: the end of its sleep, and the lock that it sleeps on."""
+        """By the id of a sleeping thread: the end of its sleep, and the lock that it waits for."""
 
     def __enter__(self) -> Self:
         """Install the clock for all locks of this process."""
@@ -131,7 +131,7 @@ class ManualClock:
         return self._now + seconds
 
     def _step(self, end: float) -> bool:
-        """Move to the next moment at which something is due, or to the end. False if the clock is there already."""
+        """Move the clock to the next end of a sleep, or to ``end``. Returns False if it is at ``end`` already."""
         if self._now >= end:
             return False
         with self._mutex:
@@ -147,10 +147,10 @@ class ManualClock:
                     with suppress(RuntimeError):  # it has just been woken
                         lock.release()
 
-    # Woken threads and tasks work before the clock continues.
+    # Woken threads and tasks have to work before the clock continues.
 
     def _wait_until_idle(self) -> None:
-        for _ in range(2):  # threads and tasks may give work to the maintenance threads, and the reverse
+        for _ in range(2):  # threads and tasks may submit work to the maintenance threads, which may wake them
             self._wait_for_maintenance()
             self._wait_for_threads()
             self._wait_for_loops()
@@ -159,27 +159,27 @@ class ManualClock:
     async def _await_until_idle(self) -> None:
         for _ in range(2):
             self._wait_until_idle()
-            for _ in range(_TURNS):
+            for _ in range(_LOOP_ITERATIONS):
                 await asyncio.sleep(0)
         self._wait_until_idle()
 
     def _wait_for_maintenance(self) -> None:
         for maintenance in maintenance_threads():
             if maintenance.busy(self._sleeps):
-                maintenance.wait_until_idle(_PATIENCE)
+                maintenance.wait_until_idle(_MAX_WORK_TIME)
                 self._until(lambda: not maintenance.busy(self._sleeps))  # noqa: B023 - called here
 
     def _wait_for_threads(self) -> None:
-        """Wait until all threads sleep on this clock, run code of the project, or have ended. A thread that is about to
-        sleep has read the clock already. Background threads of this package that read from a server or wait for work
-        don't count."""
+        """Wait until each thread sleeps by this clock, runs code outside this package, or has ended: a thread inside
+        the package may be about to sleep, and has read the clock already. Background threads of this package don't
+        count: they read from a server or wait for work."""
         others = [thread for thread in threading.enumerate() if not thread.name.startswith("django-redis-locks")]
         threads = {thread.ident or 0 for thread in others} - {threading.get_ident()}
         self._until(lambda: all(self._sleeps(thread) or not _in_package(thread) for thread in threads))
 
     @staticmethod
     def _until(condition: Callable[[], bool]) -> None:
-        end = clock.system_now() + _PATIENCE
+        end = clock.system_now() + _MAX_WORK_TIME
         while not condition() and clock.system_now() < end:
             time.sleep(0.0001)
 
@@ -192,18 +192,18 @@ class ManualClock:
         for loop in list(TaskEvent.loops):
             if loop is not running_loop() and loop.is_running():
                 with suppress(RuntimeError):  # it is just being closed
-                    self._let_turn(loop)
+                    self._wait_for_iterations(loop)
 
-    def _let_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        left = _TURNS
+    def _wait_for_iterations(self, loop: asyncio.AbstractEventLoop) -> None:
+        left = _LOOP_ITERATIONS
 
-        def turn() -> None:
+        def count_iteration() -> None:
             nonlocal left
             left -= 1
             if left:
-                loop.call_soon(turn)
+                loop.call_soon(count_iteration)
 
-        loop.call_soon_threadsafe(turn)
+        loop.call_soon_threadsafe(count_iteration)
         self._until(lambda: left == 0 or not loop.is_running())
 
 
@@ -216,8 +216,8 @@ def _in_package(thread: int) -> bool:
 
 
 def _frames() -> dict[int, FrameType]:
-    """The frame of each thread. Without the garbage collector: CPython 3.11 hangs if that frees a ``threading.local``
-    in this call (python/cpython#106883)."""
+    """The frame of each thread. The garbage collector is disabled, since CPython 3.11 hangs if it frees a
+    ``threading.local`` during this call (python/cpython#106883)."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -70,7 +70,7 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
             _forget(engine)
         if settings._wrapped is ours:
             override.disable()
-        else:  # another override began inside this one and ends later, as with fixtures of pytest
+        else:  # an override that began inside this one ends later, as pytest's fixtures may
             vars(ours).pop(SETTING, None)
             locks.reset()
         _unused_names.append(name)
@@ -88,7 +88,7 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
 
 
 def _forget(engine: Engine) -> None:
-    """Remove all locks and records of an engine. No loss is reported, neither now nor by a later renewal."""
+    """Remove all locks and records of an engine, without reporting a loss now or at a later renewal."""
     for hold in [*engine.renewed(), *(grant.hold for grant in registry.grants())]:
         if hold.lock_id.store == engine.backend.identity:
             with hold.mutex:

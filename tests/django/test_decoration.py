@@ -92,7 +92,7 @@ class TestRefusals:
                 redis_lock(template)(lambda pk: None)
         key: Any
         for key in (5, b"order", ["order"], True, object()):
-            with pytest.raises(TypeError, match="the key of @redis_lock is a text or a callable"):
+            with pytest.raises(TypeError, match="the key of @redis_lock is a str or a callable"):
                 redis_lock(key=key)
 
     def test_wrong_value_of_an_option_raises_ValueError(self) -> None:

@@ -241,7 +241,7 @@ class TestCallables:
         def work() -> None:
             pytest.fail("it ran without a key")
 
-        match = r"the key callable of orders must return a text, not .*condition="
+        match = r"the key callable of orders must return a str, not .*condition="
         for value in (None, "", 5, b"order", ["order"], User(pk=1, username="jane")):  # noqa: B007 - the key callable returns it
             with pytest.raises(LockKeyError, match=match) as raised:
                 work()
@@ -257,7 +257,7 @@ class TestCallables:
 
         for key in (akey, lambda pk: pk):
             assert asyncio.run(redis_lock(key=key)(akey_now)("order:5")) == "order:5"
-            with pytest.raises(LockKeyError, match="must return a text"):
+            with pytest.raises(LockKeyError, match="must return a str"):
                 asyncio.run(redis_lock(key=key)(akey_now)(5))
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
             redis_lock(key=akey)(lambda pk: None)

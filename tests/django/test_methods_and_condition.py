@@ -132,7 +132,7 @@ class TestMethods:
         """It has no verb. The function isn't called."""
         called: list[int] = []
         for function in (called.append, apay):
-            with pytest.raises(TypeError, match=r"called without a request.*there is condition="):
+            with pytest.raises(TypeError, match=r"called without a request.*use condition="):
                 outcome(changing(function), 5)
         assert called == []
 

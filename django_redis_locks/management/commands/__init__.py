@@ -1,1 +1,1 @@
-"""One module for each command."""
+"""Management commands, one in each module."""

@@ -1,4 +1,4 @@
-"""``manage.py redis_locks``: shows and releases locks. The verbs are in ``console``."""
+"""``manage.py redis_locks``: lists and releases locks. The package ``console`` implements its subcommands."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ INTERRUPTED = 130
 
 
 class Command(BaseCommand):
-    """Exit codes: 0, done; 1, nothing found or released; 2, wrong arguments; 3, a store is down."""
+    """The command. Exit codes: 0 success, 1 nothing found or released, 2 wrong arguments, 3 a store is down."""
 
     help = "Show which locks are held, and free them."
     requires_system_checks = ()
-    """None: locks can be shown and released although the project has other problems."""
+    """None, so that locks can be shown and released while a system check of the project fails."""
 
     def add_arguments(self, parser: Any) -> None:
         """Add the subcommands and their arguments."""
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             code = VERBS[options["verb"]](console, options)
             self.stdout.flush()
         except BrokenPipeError:
-            _hang_up()
+            _discard_output()
             return
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             sys.exit(NO)
 
 
-def _hang_up() -> None:
-    """Discard further output: the reader, such as ``head``, has closed the pipe. Otherwise Python prints an error at
-    exit."""
+def _discard_output() -> None:
+    """Redirect further output to /dev/null after the reader, such as ``head``, has closed the pipe. Otherwise Python
+    prints an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
