@@ -1,4 +1,4 @@
-"""Locks are made again and again: what the maker caches, and what it must not confuse or keep."""
+"""`Locks.lock()` caches keys and options; the caches must not confuse equal values or keep objects alive."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_lock_made_twice_shares_keys_and_options(make: Make) -> None:
 
 
 @both
-def test_invalid_value_raises_whatever_is_cached(make: Make) -> None:
-    """A boolean that equals a number, and a number that equals a boolean; a translated string that equals a key; what has no hash;
-    and any of them the second time."""
+def test_invalid_value_that_equals_a_cached_one_raises(make: Make) -> None:
+    """A boolean that equals a number, and the reverse; a lazy string that equals a key; a value without a hash. Also at
+    the second call."""
     for valid, invalid in EQUAL:
         for _ in range(2):
             make("remembered", **valid)
@@ -65,7 +65,7 @@ def test_invalid_value_raises_whatever_is_cached(make: Make) -> None:
 
 @both
 def test_on_lost_callback_is_not_kept_alive(make: Make) -> None:
-    """[H6] It may be a method of something large, such as a request's view."""
+    """[H6] It may be a method of a large object, such as a view."""
 
     class View:
         def lost(self, grant: Any) -> None:

@@ -1,4 +1,4 @@
-"""A lock that a call leaves to its transaction: what happens between two steps of it."""
+"""A lock whose release is deferred to the end of a transaction: interruptions between two steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.django.transaction_log import Boom, is_busy, rolled_back, service
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Refusing:
-    """A mutex that fails a thread that wants it while it refuses."""
+class RefusingMutex:
+    """A mutex that fails a thread that acquires it while ``refuses`` is set."""
 
     def __init__(self, mutex: Any) -> None:
         self.mutex = mutex
@@ -35,22 +35,22 @@ class Refusing:
 
 
 def test_call_after_a_rollback_needs_no_maintenance_thread() -> None:
-    """[D4] The thread frees the lock itself."""
-    may_go_on = threading.Event()
-    locks["default"].engine.call_at(0.0, lambda: may_go_on.wait(PATIENCE))
+    """[D4] The calling thread frees the lock itself."""
+    proceed = threading.Event()
+    locks["default"].engine.call_at(0.0, lambda: proceed.wait(PATIENCE))
     try:
         with rolled_back():
             service()
         assert service() == "served"
         assert not is_busy()
     finally:
-        may_go_on.set()
+        proceed.set()
 
 
 def test_error_of_a_release_at_commit_is_logged_only(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[D14] The next call frees it."""
+    """[D14] The next call frees the lock."""
 
     def fail(self: object) -> None:
         raise Boom
@@ -81,10 +81,10 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
 
 
 def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H13] The collector may run inside of our own mutexes or of a request to the store."""
+    """[H13] The garbage collector may run while one of our mutexes is held, or during a request to the store."""
     jobs: list[Callable[[], object]] = []
     monkeypatch.setattr(deferred.DeferredGrant, "_put", lambda self, job: jobs.append(job))
-    mutex = Refusing(registry._mutex)
+    mutex = RefusingMutex(registry._mutex)
     monkeypatch.setattr(registry, "_mutex", mutex)
     with transaction.atomic():
         service()
@@ -100,7 +100,7 @@ def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pyt
 
 
 def test_thread_that_ends_in_its_transaction_frees_its_lock_without_a_collection() -> None:
-    """[E20] Although something keeps the connection."""
+    """[E20] Also if the database connection is still referenced."""
     kept: list[Any] = []
 
     def leave() -> None:

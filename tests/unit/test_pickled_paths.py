@@ -1,4 +1,4 @@
-"""Names that stored or sent data refers to: another version of this project has to find them."""
+"""Names in stored or sent data, which other versions of this project must find."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PATHS = {
     "django_redis_locks.core.holder": ("Holder",),
     "django_redis_locks.decorators.drf_errors": ("Locked", "LocksUnavailable"),
 }
-"""Each may stand in a pickle: in a cache, in a result backend, in a pool's pipe."""
+"""Classes that are pickled: in a cache, a result backend, or the pipe of a worker pool."""
 
 
-def test_pickled_paths_resolve_to_what_is_pickled_today() -> None:
-    """An object pickled by this version names the listed path, and a pickle of an older version finds it there."""
+def test_pickled_paths_resolve_to_the_present_classes() -> None:
+    """Pickles of this version contain the listed path, and pickles of older versions are found there."""
     for module, names in PATHS.items():
         for name in names:
             value = getattr(import_module(module), name)
@@ -68,8 +68,8 @@ def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
     assert pickle.loads(b"cdjango_redis_locks.cache.results\nMISSING\n.") is MISSING
 
 
-def test_cached_page_names_its_end_of_freshness_in_the_documented_attribute() -> None:
-    """A page that another version has stored is a pickled response with this attribute."""
+def test_cached_page_has_its_end_of_freshness_in_the_documented_attribute() -> None:
+    """A stored page is a pickled response with this attribute, also from another version."""
     assert FRESH_UNTIL == "_redis_locks_fresh_until"
 
 

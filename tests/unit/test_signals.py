@@ -1,4 +1,4 @@
-"""Signals listen to the engine's events only once there is a receiver."""
+"""Django signals listen to the engine's events from the first receiver on."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from django_redis_locks.core.events import Acquired, Event, Released
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module of the signals as in a process that has just begun: there is no receiver yet."""
+def fresh_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The signals module as in a new process, without receivers."""
     monkeypatch.setattr(events, "_listeners", [])
     spec = signals.__spec__
     assert spec is not None
     assert spec.loader is not None
-    fresh = module_from_spec(spec)
-    spec.loader.exec_module(fresh)
-    return fresh
+    fresh_module = module_from_spec(spec)
+    spec.loader.exec_module(fresh_module)
+    return fresh_module
 
 
-def test_signals_listen_from_the_first_receiver_of_any_on(fresh: ModuleType) -> None:
+def test_signals_listen_to_events_from_the_first_receiver_on(fresh_module: ModuleType) -> None:
     assert events._listeners == []
     assert not events.wanted(Acquired)
-    heard: list[Event] = []
+    received: list[Event] = []
 
-    @receiver([fresh.lock_released, fresh.lock_acquired])
-    def subscribed_channel(event: Event, **about: Any) -> None:
-        heard.append(event)
+    @receiver([fresh_module.lock_released, fresh_module.lock_acquired])
+    def receive(event: Event, **about: Any) -> None:
+        received.append(event)
 
-    assert events._listeners == [fresh.send]
+    assert events._listeners == [fresh_module.send]
     assert events.wanted(Acquired)
     with locks.lock("order:5"):
         pass
-    assert [type(event) for event in heard] == [Acquired, Released]
+    assert [type(event) for event in received] == [Acquired, Released]
 
 
-def test_receiver_that_disconnects_leaves_the_others(fresh: ModuleType) -> None:
-    heard: list[Event] = []
+def test_receiver_that_disconnects_leaves_the_others(fresh_module: ModuleType) -> None:
+    received: list[Event] = []
 
-    def subscribed_channel(event: Event, **about: Any) -> None:
-        heard.append(event)
+    def receive(event: Event, **about: Any) -> None:
+        received.append(event)
 
-    fresh.lock_acquired.connect(subscribed_channel)
-    fresh.lock_acquired.disconnect(subscribed_channel)
-    fresh.lock_released.connect(subscribed_channel, sender=Released)
+    fresh_module.lock_acquired.connect(receive)
+    fresh_module.lock_acquired.disconnect(receive)
+    fresh_module.lock_released.connect(receive, sender=Released)
     with locks.lock("order:5"):
         pass
-    assert [type(event) for event in heard] == [Released]
+    assert [type(event) for event in received] == [Released]
 
 
 def test_setting_django_up_again_listens_once() -> None:

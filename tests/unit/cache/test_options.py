@@ -1,4 +1,4 @@
-"""The options of loads: what is read, once, and what is refused; early refreshes, and threads that load in the background."""
+"""The options of loads and their validation; early refresh (XFetch); background threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.contract.matrix import PATIENCE
 
 
 def test_same_options_in_another_order_are_equal_and_frozen() -> None:
-    """[S34] One call can't change them for another one."""
+    """[S34] Cached options are shared between calls, so they can't be changed."""
     one = options({"ttl": 60, "stale": 5})
     assert options({"stale": 5, "ttl": 60}) == one
     assert CheckedOptions(early=XFetch()).early == XFetch()
@@ -26,7 +26,7 @@ def test_same_options_in_another_order_are_equal_and_frozen() -> None:
         one.ttl = 1  # type: ignore[misc]
     options({"stale": 1})
     with pytest.raises(ValueError, match="stale must be seconds"):
-        options({"stale": True})  # equal to 1, and not the same
+        options({"stale": True})  # equals 1, which is valid
     assert options({"default": []}).default == []
 
 
@@ -71,7 +71,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
 
 def test_value_out_of_its_range_is_refused_each_time() -> None:
     for given, message in [(one, message) for message, cases in WRONG.items() for one in cases]:
-        for _ in range(2):  # an error isn't remembered as an answer
+        for _ in range(2):  # errors aren't cached
             with pytest.raises(ValueError, match=message):
                 options(given)
 
@@ -97,14 +97,14 @@ def test_every_option_has_a_check() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_learned() -> Iterator[None]:
+def no_learned_durations() -> Iterator[None]:
     early._seconds.clear()
     yield
     early._seconds.clear()
 
 
-def test_xfetch_is_the_likelier_the_nearer_the_end() -> None:
-    """[S51] The published condition, with the time that loads of that name took; never before the last quarter."""
+def test_xfetch_probability_rises_towards_the_end_of_the_ttl() -> None:
+    """[S51] The published formula, with the duration of earlier loads of the name; never before the last quarter."""
     early.learn("slow", 2.0)
 
     def share(name: str, left: float, beta: float = 1.0) -> float:
@@ -119,7 +119,7 @@ def test_xfetch_is_the_likelier_the_nearer_the_end() -> None:
 
 
 def test_xfetch_learns_an_average_for_each_name() -> None:
-    """[S51]"""
+    """[S51] An exponential moving average of the durations."""
     early.learn("a", 1.0)
     early.learn("a", 2.0)
     assert early._seconds["a"] == pytest.approx(1.2)
@@ -134,7 +134,7 @@ def test_xfetch_refuses_a_beta_that_is_no_positive_number() -> None:
 
 
 def test_job_runs_even_if_its_context_cannot_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S38] Others wait for it: a load that never begins would never end."""
+    """[S38] Other callers wait for the load, so it must begin in any case."""
 
     def fail(*args: Any) -> Any:
         raise RuntimeError("not ready")

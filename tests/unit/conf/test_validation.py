@@ -1,4 +1,4 @@
-"""Reading of REDIS_LOCKS: whatever stands there is reported as a problem, and refused for the same reason."""
+"""Validation of REDIS_LOCKS: the check and the first use refuse the same values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUES: list[Any] = [None, -1, 0, 5, 10**400, nan, inf, True, "x", "", b"x", [],
 
 
 def test_check_and_first_use_agree_on_any_value() -> None:
-    """Junk is reported, never raised; a value that the check accepts can be used, one that it refuses can't."""
+    """The check never raises; a value that it accepts can be used, one that it reports can't."""
     for key, value in product(conf.DEFAULTS, [*VALUES, object()]):
         entry = {key: value} if key in ("LOCATION", "CACHE") else {"LOCATION": URL, key: value}
         refused = any(problem.serious for problem in conf.problems("default", entry))

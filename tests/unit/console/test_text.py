@@ -1,4 +1,4 @@
-"""Text for a terminal."""
+"""Formatting of text for a terminal."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ SIZES = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 20: "5.0 MiB", 3 << 40:
 
 
 def test_unprintable_text_is_escaped() -> None:
-    """Control characters, line ends, marks that turn the direction, invisible ones. Letters of any script stay."""
+    """Control characters, line ends, bidirectional marks, invisible characters. Letters of any script stay
+    unchanged."""
     assert {text: distinct(text) for text in ESCAPED} == ESCAPED
     assert all(distinct(text).isprintable() for text in ESCAPED)
 
 
 def test_different_texts_are_escaped_differently() -> None:
-    """Otherwise another lock could be freed than the one that was read."""
+    """Otherwise an operator could free another lock than the displayed one."""
     texts = ["a\nb", r"a\nb", r"a\\nb", " a", r"\x20a", "a\u200bb", r"a\u200bb"]
     assert len({distinct(text) for text in texts}) == len(texts)
 

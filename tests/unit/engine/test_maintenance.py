@@ -27,7 +27,7 @@ def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
     return locks["default"]
 
 
-def refused(thread: threading.Thread) -> None:
+def refuse_start(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -38,7 +38,7 @@ def test_acquire_of_a_renewed_lock_without_a_maintenance_thread_raises_LockBacke
     locked once threads are available again."""
     lock = memory.lock("a", expire=60, renew=True)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refused)
+        patch.setattr(threading.Thread, "start", refuse_start)
         with pytest.raises(LockBackendError, match=r"lock 'a', alias 'default'.*limit of threads") as caught:
             lock.acquire()
         with pytest.raises(LockBackendError, match="limit of threads"):
@@ -57,7 +57,7 @@ def test_call_at_that_raises_schedules_nothing(memory: Locks, monkeypatch: pytes
     """[S6] Its caller tries again; otherwise all attempts would be called once a thread can start."""
     rung: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refused)
+        patch.setattr(threading.Thread, "start", refuse_start)
         with pytest.raises(LockBackendError, match="limit of threads"):
             memory.engine.call_at(clock.now(), lambda: rung.append(1))
     memory.engine.call_at(clock.now(), lambda: rung.append(2))
@@ -74,7 +74,7 @@ def test_acquire_from_a_failing_store_without_threads_raises_the_error_of_the_st
         raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
     monkeypatch.setattr(memory.engine.backend, "call", silent)
-    monkeypatch.setattr(threading.Thread, "start", refused)
+    monkeypatch.setattr(threading.Thread, "start", refuse_start)
     with pytest.raises(LockBackendError, match="no answer"):
         memory.lock("a", wait=0).acquire()
 

@@ -1,4 +1,4 @@
-"""What ManualClock looks at in other threads."""
+"""ManualClock inspects the stacks of other threads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from django_redis_locks.testing import ManualClock
 
 
-def test_frames_of_threads_are_taken_while_no_garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPython 3.11 waits for ever when it frees a threading.local meanwhile (python/cpython#106883)."""
+def test_frames_of_threads_are_read_with_garbage_collection_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.11 deadlocks if a threading.local is freed at that time (python/cpython#106883)."""
     current_frames, collected = sys._current_frames, []
 
     def take() -> dict[int, FrameType]:

@@ -56,7 +56,7 @@ def test_key_differs_for_values_that_differ() -> None:
             assert key(template, one) != key(template, other), (template, one, other)
 
 
-def test_key_of_two_arguments_differs_whatever_separates_them() -> None:
+def test_key_of_two_arguments_differs_with_any_separator() -> None:
     """[S 5.3] A separator can't stand in a value."""
     between = [":", "-", "_", ".", " and ", " ", "%", "%3A"]
     texts = ["", "x", "1", *between, *(f"x{each}x" for each in between), *(f"x{each}" for each in between)]
@@ -67,7 +67,7 @@ def test_key_of_two_arguments_differs_whatever_separates_them() -> None:
 
 
 def test_key_is_readable_unless_the_template_hashes_it() -> None:
-    """[S49] A value in the leader's language isn't another caller's."""
+    """[S49] The language is a part of the key with `vary_on_language`."""
     assert key("user:{a}:{b}", 42, "en-gb") == "user:42:en-gb"
     assert key("user:{a.pk}", User(pk=-42)) == "user:-42"
     assert key(None, 42, "en-gb").startswith("shop.takes:42:en-gb:")
@@ -115,7 +115,7 @@ def test_key_is_taken_by_every_cache() -> None:
 
 
 def test_anonymous_user_or_unsaved_row_is_refused() -> None:
-    """A key for all users that aren't logged in, or for all unsaved rows, would hand one's value to another."""
+    """A common key for all anonymous users, or for all unsaved rows, would give one's value to another."""
     for template in ("it:{a}", "it:{a.pk}", None):
         for value in (AnonymousUser(), SimpleLazyObject(AnonymousUser), User()):
             with pytest.raises(LockKeyError, match=r"anonymous user|isn't saved"):

@@ -1,4 +1,4 @@
-"""What a load asks of a cache that isn't on Redis."""
+"""The effects of a load on a cache that isn't on Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ here = threading.local()
 
 
 def key_of_tenant(key: str, prefix: str, version: int) -> str:
-    """Raises where there is no tenant."""
+    """A key function that raises in threads without a tenant."""
     return f"{here.tenant}:{key}"
 
 
@@ -31,9 +31,9 @@ def performer(*, asynchronous: bool) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_values_are_read_and_written_under_the_key_of_the_caller(settings: Any, *, asynchronous: bool) -> None:
-    """[S6] Where the effect is performed there may be no tenant, or another one."""
+    """[S6] The thread that performs the effect may have no tenant, or another one."""
     locmem = "django.core.cache.backends.locmem.LocMemCache"
-    settings.CACHES = {"default": {"BACKEND": locmem, "LOCATION": "worlds", "KEY_FUNCTION": key_of_tenant}}
+    settings.CACHES = {"default": {"BACKEND": locmem, "LOCATION": "effects", "KEY_FUNCTION": key_of_tenant}}
     perform = performer(asynchronous=asynchronous)
     here.tenant = "other"
     cache.set("k", "right")

@@ -1,4 +1,4 @@
-"""Invalidations that failed, and are repeated in the background: when, how often, and how many."""
+"""Background retries of failed invalidations: their times, their number, and their end."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ LONG = 40.0
 
 
 def key_of_thread(key: str, prefix: str, version: int) -> str:
-    """As that of a library for tenants, of which the thread that repeats has none."""
+    """A key function that depends on the thread, as for tenants; the retrying thread has another one."""
     return f"{'invalidations' in threading.current_thread().name}:{key}"
 
 
 class TimeLimitExceeded(Exception):
-    """As Celery raises it in the midst of a task."""
+    """Like the exception that Celery raises at any point of a task."""
 
 
 class Delegating(BaseCache):
-    """Keeps its values in another cache."""
+    """A cache backend that keeps its values in another cache."""
 
     def __init__(self, _location: str, params: dict[str, Any]) -> None:
         super().__init__(params)
@@ -57,7 +57,7 @@ class Delegating(BaseCache):
 
 
 class Outage:
-    """The values of a cache are in files, its leases in memory: while one of both is ``down``, its commands fail."""
+    """A cache with its values in files and its leases in memory. While one of them is ``down``, its commands fail."""
 
     def __init__(self, manual: ManualClock, patch: pytest.MonkeyPatch) -> None:
         self.manual = manual
@@ -84,14 +84,15 @@ class Outage:
 
         return fail_or_perform
 
-    def lasts(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         for _ in range(round(2 * seconds)):
             self.manual.advance(0.5)
             eventually(lambda: "django-redis-locks invalidations" not in threads())
 
     @property
     def pauses(self) -> list[float]:
-        """Between the moments at which anything was asked."""
+        """The seconds between two rounds of requests."""
+
         times = list(dict.fromkeys(self.times))
         return [after - before for before, after in pairwise(times)]
 
@@ -118,7 +119,7 @@ def outage(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tune: 
         yield Outage(manual, monkeypatch)
 
 
-def fails(*keys: str, **how: Any) -> None:
+def fail_to_invalidate(*keys: str, **how: Any) -> None:
     with pytest.raises((LockBackendError, OSError)):
         invalidate(*keys, **how)
 
@@ -127,56 +128,57 @@ def fails(*keys: str, **how: Any) -> None:
 def test_failed_invalidation_is_repeated_with_growing_pauses_until_it_succeeds_once(
     outage: Outage, down: type[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] While it fails it takes no value that was written since; when it succeeds, it takes one. The key is the one that
-    the cache had for the caller."""
+    """[S6] A failed retry removes no value that was written since; a successful one removes it. The retries use the
+    cache key of the caller."""
     caplog.set_level("INFO", "django_redis_locks.cache")
     outage.down = down
-    fails("k")
+    fail_to_invalidate("k")
     cache.set("k", "written meanwhile")
-    outage.lasts(LONG)
+    outage.advance(LONG)
     assert outage.pauses == [1, 2, 4, 8, 10, 10]
     assert cache.get("k") == "written meanwhile"
     outage.down = None
-    outage.lasts(10)
+    outage.advance(10)
     assert cache.get("k") is None
     cache.set("k", "new")
-    outage.lasts(LONG)
+    outage.advance(LONG)
     assert cache.get("k") == "new"
     assert len(outage.times) == 8
-    said = [record for record in caplog.records if "invalidat" in record.getMessage()]
-    assert [(record.levelname, record.args[0]) for record in said] == [("WARNING", 1), ("INFO", 1)]
+    messages = [record for record in caplog.records if "invalidat" in record.getMessage()]
+    assert [(record.levelname, record.args[0]) for record in messages] == [("WARNING", 1), ("INFO", 1)]
     assert "k is full" not in caplog.text
 
 
 def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     outage: Outage, tune: Tune, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] The oldest are dropped, and so is what has failed for too long. One that is repeated has what all of its key
-    asked for, and is over when the caller's own next one succeeds."""
+    """[S6] The oldest are dropped, and those that have failed for too long. One retry covers all failed invalidations
+    of its key, and ends when the caller's next invalidation succeeds."""
     tune(most_invalidations=2, invalidation_memory=LONG, invalidation_timeout=1.0)
     began = clock.now()
-    fails("a", "b", "b")
+    fail_to_invalidate("a", "b", "b")
     first = clock.now()
     assert first - began <= 1.0, "one wait for all keys"
-    fails("c", "b", stale=60, replica_lag=60)
+    fail_to_invalidate("c", "b", stale=60, replica_lag=60)
     pending = outage.retries.pending
     assert [retry.user_key for retry in pending.values()] == ["c", "b"]
     b = pending[key_of_thread("b", "", 1)]
     assert (b.stale_until, b.lag_until) == (first, clock.now() + 60)
-    outage.lasts(LONG - 1)
+    outage.advance(LONG - 1)
     outage.down = None
     invalidate("c", replica_lag=60)
     outage.down = Command
     assert [retry.user_key for retry in pending.values()] == ["b"]
-    outage.lasts(LONG)
+    outage.advance(LONG)
     assert not pending
-    said = [record.args for record in caplog.records if record.levelname == "ERROR"]
-    assert [(number, why.split()[0]) for number, _, why in said] == [(1, "too"), (1, "the")]
+    messages = [record.args for record in caplog.records if record.levelname == "ERROR"]
+    assert [(number, why.split()[0]) for number, _, why in messages] == [(1, "too"), (1, "the")]
 
 
 @pytest.mark.parametrize("interruption", [asyncio.CancelledError, GeneratorExit])
 def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type[BaseException]) -> None:
-    """[S6] Its task is cancelled, since the client has gone, or its coroutine is closed, before all its keys are invalidated."""
+    """[S6] Its task is cancelled or its coroutine closed before all keys are invalidated."""
+
     outage.down = None
     for key in ("a", "b"):
         cache.set(key, "old")
@@ -184,66 +186,66 @@ def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type
     next(program)
     with pytest.raises(interruption):
         program.throw(interruption())
-    outage.lasts(2)
+    outage.advance(2)
     assert cache.get_many(["a", "b"]) == {}
 
 
 def test_key_that_always_fails_delays_no_other(outage: Outage, tune: Tune) -> None:
-    """[S6] Keys that are refused, or can't be removed, are asked for after the others, ten in a row, and ever more seldom while
-    nothing else comes. A new failure is repeated after the shortest pause."""
+    """[S6] Keys that are refused, or can't be removed, are retried after the others, ten per round, with growing
+    pauses. A new failure is retried after the shortest pause."""
     tune(longest_refused_retry=16.0)
     outage.down, outage.stuck = None, {"stuck"}
     outage.refused = {f"refused{number}" for number in range(15)}
     cache.set("k", "old")
-    fails("stuck", *outage.refused)
-    fail_once(outage, "k")
-    outage.lasts(4)
+    fail_to_invalidate("stuck", *outage.refused)
+    fail_to_invalidate_once(outage, "k")
+    outage.advance(4)
     assert cache.get("k") is None
     outage.stuck.clear()
-    outage.lasts(20)
+    outage.advance(20)
     assert {retry.user_key for retry in outage.retries.pending.values()} == outage.refused
     outage.times.clear()
-    outage.lasts(100)
+    outage.advance(100)
     assert outage.pauses[-2:] == [16, 16]
     assert set(Counter(outage.times).values()) == {10}
     cache.set("k", "old")
-    fail_once(outage, "k")
-    outage.lasts(1)
+    fail_to_invalidate_once(outage, "k")
+    outage.advance(1)
     assert cache.get("k") is None
 
 
-def fail_once(outage: Outage, key: str) -> None:
+def fail_to_invalidate_once(outage: Outage, key: str) -> None:
     outage.down = Command
-    fails(key)
+    fail_to_invalidate(key)
     outage.down = None
 
 
-def test_round_is_planned_once_whatever_is_raised_meanwhile(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S6] A signal handler raises as the log is written, or as the round is planned; no thread can be started for a while."""
+def test_retry_round_is_planned_once_despite_exceptions(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S6] A signal handler raises while the log is written or the round is planned, or no thread can be started."""
     with monkeypatch.context() as patch:
         patch.setattr(metrics.log, "log", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             invalidate("a")
-    outage.lasts(1)
+    outage.advance(1)
     assert outage.pauses == [1]
     outage.retries.drop()
-    outage.lasts(2)
-    engine, trouble = coordinator_of().engine, LockBackendError("no thread")
+    outage.advance(2)
+    engine, no_thread = coordinator_of().engine, LockBackendError("no thread")
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "call_at", Mock(side_effect=[KeyboardInterrupt, trouble, trouble]))
+        patch.setattr(engine, "call_at", Mock(side_effect=[KeyboardInterrupt, no_thread, no_thread]))
         with pytest.raises(KeyboardInterrupt):
             invalidate("a")
-        fails("b")
-        fails("c")
+        fail_to_invalidate("b")
+        fail_to_invalidate("c")
     outage.times.clear()
-    fails("d")
-    outage.lasts(LONG)
+    fail_to_invalidate("d")
+    outage.advance(LONG)
     assert outage.pauses == [1, 2, 4, 8, 10, 10]
 
 
-def test_repeat_is_left_out_if_nothing_is_pending_by_then(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_is_skipped_if_it_is_no_longer_pending(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
     """[S6] A caller's own invalidation succeeded while the round was busy with another key."""
-    fails("a", "b")
+    fail_to_invalidate("a", "b")
     outage.down = None
     handlers = coordinator_of().performer.handlers
     remove = handlers[Delete]
@@ -253,20 +255,20 @@ def test_repeat_is_left_out_if_nothing_is_pending_by_then(outage: Outage, monkey
         outage.retries.drop()
 
     monkeypatch.setitem(handlers, Delete, succeed)
-    outage.lasts(LONG)
+    outage.advance(LONG)
     assert len(outage.times) == 3
 
 
-def test_log_has_the_first_failure_and_the_sum_of_the_others(
+def test_log_has_the_first_failure_and_the_number_of_the_others(
     outage: Outage, tune: Tune, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] Not one line for each call that fails."""
+    """[S6] A failure doesn't log one line per call."""
     tune(most_invalidations=50)
     for number in range(100):
-        fails(f"k{number}")
-    outage.lasts(20)
-    said = [(record.levelname, record.args[0]) for record in caplog.records if "coordinated" not in record.msg]
-    assert said == [("WARNING", 1), ("WARNING", 99), ("ERROR", 50)]
+        fail_to_invalidate(f"k{number}")
+    outage.advance(20)
+    messages = [(record.levelname, record.args[0]) for record in caplog.records if "coordinated" not in record.msg]
+    assert messages == [("WARNING", 1), ("WARNING", 99), ("ERROR", 50)]
 
 
 @pytest.mark.parametrize(
@@ -287,48 +289,48 @@ def test_log_has_the_first_failure_and_the_sum_of_the_others(
 def test_value_that_was_written_since_the_failure_stays(
     outage: Outage, before: str | None, write: Callable[[], object], after: str | None
 ) -> None:
-    """[S6] Unless what is loaded settles for longer than that."""
+    """[S6] Unless the replica lag of the invalidation lasts longer."""
     outage.down = Delete
     cache.set("k", before) if before else cache.delete("k")
-    fails("k")
+    fail_to_invalidate("k")
     outage.down = None
-    outage.lasts(0.5)
+    outage.advance(0.5)
     write()
-    outage.lasts(2)
+    outage.advance(2)
     assert cache.get("k") == after
     outage.down = Delete
-    fails("k", replica_lag=5)
+    fail_to_invalidate("k", replica_lag=5)
     write()
     assert outage.retries.pending
 
 
 def test_value_whose_load_began_before_the_failure_is_removed(outage: Outage) -> None:
-    """[S6] It is stored, as the invalidation didn't reach its lease."""
+    """[S6] It was stored, since the failed invalidation didn't reach its lease."""
     outage.down = None
 
     def load() -> str:
         outage.refused.add("k")
-        fails("k")
+        fail_to_invalidate("k")
         outage.refused.clear()
         return "old"
 
     refresh("k", load)
     assert cache.get("k") == "old"
-    outage.lasts(2)
+    outage.advance(2)
     assert cache.get("k") is None
 
 
-def test_pending_invalidations_are_their_process_s_and_end_with_it(
+def test_pending_invalidations_end_with_their_process(
     outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] A forked child has none. A thread that can't be started is tried again."""
+    """[S6] A forked child has none. A failed start of the thread is retried."""
 
     def child() -> None:
         assert not outage.retries.pending
         _drop_all()
         assert "process ends" not in caplog.text
 
-    fails("k")
+    fail_to_invalidate("k")
     in_child(child)
     start = threading.Thread.start
 
@@ -339,36 +341,36 @@ def test_pending_invalidations_are_their_process_s_and_end_with_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
-        outage.lasts(2)
+        outage.advance(2)
     assert len(outage.times) == 1
-    outage.lasts(1)
+    outage.advance(1)
     assert len(outage.times) == 2
     _drop_all()
     assert caplog.text.count("the process ends") == 1
     assert not outage.retries.pending
 
 
-def test_repeat_reaches_the_values_of_a_cache_that_delegates(
+def test_retry_removes_the_value_of_a_delegating_cache(
     outage: Outage, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[S6] Its own key is not the one under which the other cache has the value."""
+    """[S6] The other cache has the value under another key."""
     inner = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "KEY_PREFIX": "inner"}
     settings.CACHES = {"default": {"BACKEND": f"{__name__}.Delegating"}, "inner": inner}
     outage = Outage(outage.manual, monkeypatch)
     outage.down = Delete
     cache.set("k", "old")
-    fails("k")
+    fail_to_invalidate("k")
     outage.down = None
-    outage.lasts(2)
+    outage.advance(2)
     assert cache.get("k") is None
 
 
 @pytest.mark.parametrize("failure", [TimeLimitExceeded, KeyboardInterrupt])
 @pytest.mark.parametrize("interrupted", [Store, Command, Delete], ids=["write", "check", "removal"])
-def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
+def test_interrupted_load_leaves_no_value_that_was_invalidated_during_it(
     outage: Outage, monkeypatch: pytest.MonkeyPatch, interrupted: type[Any], failure: type[BaseException]
 ) -> None:
-    """[S6] The invalidation comes before the value is written, the interruption at any time after that."""
+    """[S6] The invalidation comes before the write of the value, the interruption after it."""
     outage.down = None
     handlers, written = coordinator_of().performer.handlers, []
 
@@ -389,14 +391,14 @@ def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
         monkeypatch.setitem(handlers, kind, stepped(kind, handlers[kind]))
     with pytest.raises(failure):
         get_or_load("k", lambda: "old")
-    outage.lasts(2)
+    outage.advance(2)
     assert cache.get("k") is None
 
 
 def test_invalidation_raises_a_time_limit_when_all_other_keys_are_done(
     outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[S6] Whatever fails after it. A key that is given twice is invalidated once."""
+    """[S6] Even if later keys fail. A key that is given twice is invalidated once."""
     removed: list[str] = []
 
     def remove(effect: Delete) -> None:
