@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from django_redis_locks import redis_lock
 from tests.docs.examples import get, hold_elsewhere
 from tests.docs.pages import BLOCKS, DOCS, PAGES, anchors, page_id, public, rows, text_of, without_code
-from tools.public_api import ROOT
+from tools.public_api import PACKAGES, ROOT
 
 
 def words_of(text: str) -> set[str]:
@@ -199,6 +199,13 @@ def test_links_between_pages_lead_to_a_file_and_heading() -> None:
 def test_index_links_to_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
     assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - linked == {"README.md"}
+
+
+def test_pages_name_only_files_of_the_repository_that_exist() -> None:
+    named = rf"`((?:{'|'.join(['tests', 'tools', 'benchmarks', 'docs', 'example_project', *PACKAGES])})/[\w/.*]*)"
+    for page in {*PAGES, *ROOT.glob("*.md")}:
+        for name in re.findall(named + r"`", page.read_text()):
+            assert list(ROOT.glob(name)), f"{page_id(page)}: {name}"
 
 
 def test_architecture_page_names_only_folders_and_files_that_exist() -> None:
