@@ -53,7 +53,7 @@ def tune() -> Iterator[Tune]:
 def frequent_renewal(tune: Tune) -> None:
     """Renew a hold after a thirtieth of its lease instead of a third: the lease can be long enough for a machine that
     pauses for seconds, while the test stays short."""
-    tune(renew_at=1 / 30)
+    tune(renewal_share=1 / 30)
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,9 @@ class Tuning:
 
     Attributes:
         max_poll_interval: The longest sleep of a waiter before it asks the store again; a lost wake-up costs that much.
-        jitter: The random share of pauses, so that the waiters of many processes don't send their requests at once.
-        hand_overs: How many times in a row a lock may stay within a process while another process waits for it.
+        max_jitter: The largest random time that is added to a pause, so that the waiters of many processes don't send
+            their requests at once.
+        max_hand_overs: How many times in a row a lock may stay within a process while another process waits for it.
         local_reuse_window: How long after the last request a waiter of this process may adopt a released lock without a
             request. In the store the lease is longer by this time. A lock that was taken away during this time is
             adopted all the same.
@@ -48,82 +49,85 @@ class Tuning:
             process needs a message and a round trip, and would otherwise always be too late.
         contention_memory: How long after a wait for a lock the next caller of this process expects to wait, too, and
             registers as a waiter with its first request.
-        first_retry: The first pause before a request to an unreachable store is repeated. Each pause is twice the last,
-        longest_retry: up to this one.
+        min_retry_delay: The first pause before a request to an unreachable store is repeated. Each further pause is
+            twice as long.
+        max_retry_delay: The longest of these pauses.
         probe_interval: The interval between requests that test whether an unreachable server is back.
-        renew_at: The share of a lease after which it is renewed. One third leaves time for two more attempts.
+        renewal_share: The share of a lease after which it is renewed. One third leaves time for two more attempts.
         cleanup_delays: The delays after which the token of an unanswered attempt is deleted, besides once after its
             lease. The request may still be under way: a late copy leaves the socket buffers within about a second, or
             never.
         socket_timeout: How long one attempt of a caller may take, whatever the caller's wait.
         maintenance_timeout: How long one request of the maintenance thread may take.
         subscribe_timeout: How long the subscriber, and the caller that started it, wait for the server's confirmation.
-        subscriber_idle: How long the subscriber's connection stays open without a waiter.
-        subscriber_refused: The pause before a refused subscription is tried again.
-        inbox_after: How long a process must have held a renewed lock before it opens its inbox, which receives notices
-            of forced releases. Most locks are released earlier.
-        fence_wait: How long a forced release waits for the fence that it requests from the holder's process.
-        fence_retry: The interval between these requests.
+        subscriber_idle_timeout: How long the subscriber's connection stays open without a waiter.
+        subscribe_retry_delay: The pause before a refused subscription is tried again.
+        inbox_open_delay: How long a process must have held a renewed lock before it opens its inbox, which receives
+            notices of forced releases. Most locks are released earlier.
+        fence_request_timeout: How long a forced release waits for the fence that it requests from the holder's process.
+        fence_request_interval: The interval between these requests.
         writer_lease: The lease of a cache write. It ends the claim of a writer that died.
         load_lease: The lease of a load, renewed while its loader runs: how long other callers wait after the loader's
             process has died.
-        transaction_wait: How long a caller inside of a transaction waits for a load of another caller. That load may
-            need a row that the transaction has locked, or be inside of a transaction itself, so that its value is
+        max_wait_in_transaction: How long a caller inside of a transaction waits for a load of another caller. That load
+            may need a row that the transaction has locked, or be inside of a transaction itself, so that its value is
             stored at COMMIT only.
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
         invalidation_timeout: How long an invalidation is repeated if the store doesn't answer. No other process repeats
             it.
-        invalidation_retry: The first pause before a failed invalidation is repeated in the background. Each pause is
-            twice the last,
-        longest_invalidation_retry: up to this one. Old values are served until then, and the load of a few requests is
-            small.
-        longest_refused_retry: The longest such pause while the server refuses requests, which may last for days, until
-            an operator changes its settings.
-        invalidation_memory: How long a failed invalidation is repeated. The ttl of values that other processes stored
-            is unknown, and rarely longer than a day. Repeating it after their ttl costs one load.
-        most_invalidations: The largest number of failed invalidations per cache. The oldest ones beyond it are dropped,
-            to bound the memory.
-        unstored_memory: How long after a load whose value wasn't stored all waiters load the value themselves, at once.
-        leases_down_for: How long loads don't use a store of leases that didn't answer: each request might take the
+        min_invalidation_retry_delay: The first pause before a failed invalidation is repeated in the background. Each
+            further pause is twice as long.
+        max_invalidation_retry_delay: The longest of these pauses. Old values are served until a repeat succeeds, and
+            the load of a few requests is small.
+        max_refused_retry_delay: The longest such pause while the server refuses requests, which may last for days,
+            until an operator changes its settings.
+        invalidation_retry_period: How long a failed invalidation is repeated. The ttl of values that other processes
+            stored is unknown, and rarely longer than a day. Repeating it after their ttl costs one load.
+        max_pending_invalidations: The largest number of failed invalidations per cache. The oldest ones beyond it are
+            dropped, to bound the memory.
+        unstored_note_ttl: How long after a load whose value wasn't stored all waiters load the value themselves, at
+            once.
+        lease_store_backoff: How long loads don't use a store of leases that didn't answer: each request might take the
             whole timeout again.
-        most_notices: The largest number of waiting calls of signal receivers and log handlers. The newest ones beyond
-            it are dropped and counted, to bound the memory if a receiver is slow.
-        longest_sleep: The longest sleep of the maintenance thread. Operating systems limit timeouts.
+        max_queued_notices: The largest number of queued calls of signal receivers and log handlers. The newest ones
+            beyond it are dropped and counted, to bound the memory if a receiver is slow.
+        max_thread_sleep: The longest sleep of a background thread that has nothing to do. Operating systems limit
+            timeouts.
     """
 
     max_poll_interval: float = 2.0
-    jitter: float = 0.1
-    hand_overs: float = RESERVED_FENCES + 1
+    max_jitter: float = 0.1
+    max_hand_overs: float = RESERVED_FENCES + 1
     local_reuse_window: float = 0.02
     yield_time: float = 0.005
     contention_memory: float = 1.0
-    first_retry: float = 0.05
-    longest_retry: float = 1.0
+    min_retry_delay: float = 0.05
+    max_retry_delay: float = 1.0
     probe_interval: float = 1.0
-    renew_at: float = 1 / 3
+    renewal_share: float = 1 / 3
     cleanup_delays: tuple[float, ...] = (0.0, 0.1, 1.0, 3.0)
     socket_timeout: float = 2.0
     maintenance_timeout: float = 2.0
     subscribe_timeout: float = 2.0
-    subscriber_idle: float = 60.0
-    subscriber_refused: float = 60.0
-    inbox_after: float = 1.0
-    fence_wait: float = 0.3
-    fence_retry: float = 0.05
+    subscriber_idle_timeout: float = 60.0
+    subscribe_retry_delay: float = 60.0
+    inbox_open_delay: float = 1.0
+    fence_request_timeout: float = 0.3
+    fence_request_interval: float = 0.05
     writer_lease: float = 5.0
     load_lease: float = 5.0
-    transaction_wait: float = 0.5
+    max_wait_in_transaction: float = 0.5
     commit_window: float = 60.0
     invalidation_timeout: float = 1.0
-    invalidation_retry: float = 1.0
-    longest_invalidation_retry: float = 10.0
-    longest_refused_retry: float = 300.0
-    invalidation_memory: float = 86_400.0
-    most_invalidations: int = 10_000
-    unstored_memory: float = 1.0
-    leases_down_for: float = 2.0
-    most_notices: int = 10_000
-    longest_sleep: float = 3600.0
+    min_invalidation_retry_delay: float = 1.0
+    max_invalidation_retry_delay: float = 10.0
+    max_refused_retry_delay: float = 300.0
+    invalidation_retry_period: float = 86_400.0
+    max_pending_invalidations: int = 10_000
+    unstored_note_ttl: float = 1.0
+    lease_store_backoff: float = 2.0
+    max_queued_notices: int = 10_000
+    max_thread_sleep: float = 3600.0
 
     @property
     def waiter_ttl(self) -> int:

@@ -36,7 +36,7 @@ class Confirmations:
         self._schedule = schedule
         self._listen = listen
         self._lock_ids: deque[LockId] = deque()
-        self.after = engine.tuning.inbox_after
+        self.after = engine.tuning.inbox_open_delay
         self.due = inf
         """When to check that every renewed hold has an inbox."""
 

@@ -274,7 +274,7 @@ class LocalQueues:
             if position is not None:
                 queue.record_reply(waiter, position)
             if pause is not None:
-                spread = random() * engine.tuning.jitter if pause else 0.0  # noqa: S311 - no secret
+                spread = random() * engine.tuning.max_jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
             queue.has_waiter()
             return queue.attempt(waiter, effect.until, engine)

@@ -97,7 +97,7 @@ class MaintenanceThread:
             self._start_for(hold)
         hold.watched = True
         if hold.renew_until:
-            due = self._schedule.add(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
+            due = self._schedule.add(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renewal_share)
             if due < self._sleeps_until:
                 self._wake_by(due)
             if self._confirmations.due - hold.since > self._confirmations.after and hold.forcible:
@@ -233,7 +233,7 @@ class MaintenanceThread:
             if self._next_due() >= until:
                 break
         if not self._jobs:
-            self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.longest_sleep))
+            self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.max_thread_sleep))
         while self._jobs:
             self._jobs.popleft()()
         self._renewals.run()

@@ -41,8 +41,8 @@ class Notices:
         self._thread = BackgroundThread(self._run, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
-        """Queue a call, or drop it if ``most_notices`` calls are queued. Exceptions of the call are logged."""
-        if len(self._calls) < self._engine.tuning.most_notices:
+        """Queue a call, or drop it if ``max_queued_notices`` calls are queued. Exceptions of the call are logged."""
+        if len(self._calls) < self._engine.tuning.max_queued_notices:
             self._put(self._calls, call)
         else:
             self._dropped += 1
@@ -73,7 +73,7 @@ class Notices:
 
     def _run(self) -> None:
         while True:
-            self._wakeup.wait(self._engine.tuning.longest_sleep)
+            self._wakeup.wait(self._engine.tuning.max_thread_sleep)
             self._make_calls()
 
     def _make_calls(self) -> None:

@@ -110,7 +110,7 @@ class Outage:
         with self._mutex:
             if self._down:
                 return self._since + patience - now
-            continues = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
+            continues = self.suspected and sent <= self._last + 2 * engine.tuning.max_retry_delay
             if not continues:
                 self._since = now  # earlier failures belong to another outage
             self._last = now
@@ -132,7 +132,9 @@ class Outage:
 
     def _run(self) -> None:
         while True:
-            self._wakeup.wait(self._engine.tuning.probe_interval if self._down else self._engine.tuning.longest_sleep)
+            self._wakeup.wait(
+                self._engine.tuning.probe_interval if self._down else self._engine.tuning.max_thread_sleep
+            )
             if self._down:
                 self.probe()
 

@@ -124,7 +124,7 @@ class Renewals:
         elif reply:
             hold.extend_deadline(sent, entry.lease)
             self._schedule.add(
-                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
+                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renewal_share
             )
         else:
             self.report_loss(hold, "taken")

@@ -31,7 +31,7 @@ from tools.redis_server import RedisServer
 def long_time_limits(tune: Tune) -> None:
     """No answer of a store and no load is given up, no guard of a write ends, and no note about a load is dropped within a
     test."""
-    tune(socket_timeout=PATIENCE, writer_lease=60.0, unstored_memory=60.0, transaction_wait=PATIENCE)
+    tune(socket_timeout=PATIENCE, writer_lease=60.0, unstored_note_ttl=60.0, max_wait_in_transaction=PATIENCE)
 
 
 @pytest.fixture(autouse=True)

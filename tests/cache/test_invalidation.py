@@ -186,7 +186,7 @@ def test_old_value_that_could_not_be_taken_out_is_taken_out_later(
     cache_pair: str, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[S6] It would be served for its ttl."""
-    tune(invalidation_retry=0.05)
+    tune(min_invalidation_retry_delay=0.05)
     cache, write = caches[HERE], caches[HERE].set
 
     def refuse(*args: Any, **kwargs: Any) -> None:

@@ -24,7 +24,7 @@ LEASE = "{:1:k}:k:load"
 @pytest.fixture(autouse=True)
 def no_retry(tune: Tune) -> None:
     """However slow this machine is, a store that is given up isn't asked again in the same test."""
-    tune(leases_down_for=60.0)
+    tune(lease_store_backoff=60.0)
 
 
 @PROXIED
@@ -51,7 +51,7 @@ def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy
 
 @PROXIED
 def test_store_that_was_down_is_asked_again(callers: Callers, proxy: Proxy, tune: Tune) -> None:
-    tune(leases_down_for=0.1)
+    tune(lease_store_backoff=0.1)
     proxy.down()
     callers.load("k", "value")
     proxy.up()

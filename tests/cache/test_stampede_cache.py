@@ -54,7 +54,7 @@ class TestWrites:
 
     def test_write_since_an_invalidation_failed_stays(self, monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
         """[S6] What is repeated is the invalidation of the other key."""
-        tune(invalidation_retry=0.2)
+        tune(min_invalidation_retry_delay=0.2)
         fail_command(monkeypatch, "load/invalidate", LockBackendError("refused"), "default")
         with pytest.raises(LockBackendError):
             invalidate("k", "k2")

@@ -102,7 +102,7 @@ def test_failed_invalidation_is_carried_out_when_the_server_is_back(
     make_server: Callable[..., RedisServer], settings: Any, tune: Tune, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[S6] It was logged at COMMIT, or raised; what is loaded after that stays."""
-    tune(invalidation_retry=0.1, longest_invalidation_retry=0.2)
+    tune(min_invalidation_retry_delay=0.1, max_invalidation_retry_delay=0.2)
     caplog.set_level("INFO", "django_redis_locks.cache")
     server = make_server()
     settings.CACHES = redis_caches(server.url())
@@ -219,7 +219,7 @@ def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
     """[S1] It may need a row that this transaction has locked, or be in a transaction too: then loads, and each alone."""
     loader = Loader("theirs", gate=True)  # until the row is free
     get: Any = get_or_load if face == "sync" else async_to_sync(aget_or_load)
-    tune(transaction_wait=0.1, load_lease=4 * PATIENCE)
+    tune(max_wait_in_transaction=0.1, load_lease=4 * PATIENCE)
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
         running = pool.submit(get_or_load, "k", loader, **at(theirs), ttl=60)
         loader.wait()

@@ -40,8 +40,8 @@ NO_LIMIT = 1e9
 
 @pytest.fixture
 def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]]:
-    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the holds of two processes, the second one with four threads
-    and four tasks, in the order of the fences. It begins when all queues are registered."""
+    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the holds of two processes, the second one with four
+    threads and four tasks, in the order of the fences. It begins when all queues are registered."""
 
     def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[Pass]:
         starter = workers("starter", **tuning)
@@ -70,7 +70,8 @@ def count(callers: Sequence[tuple[int, int]]) -> int:
 
 
 def waits(passes: list[Pass], homes: int) -> list[int]:
-    """Return for each wait of each queue the number of holds of others, including before its first hold and after its last."""
+    """Return for each wait of each queue the number of holds of others, including before its first hold and after its
+    last."""
     last = dict.fromkeys((one.who for one in passes), -1)
     waits = [len(passes)] * (homes - len(last))
     for number, one in enumerate(passes):
@@ -86,8 +87,8 @@ def same_again(passes: list[Pass]) -> float:
 
 
 def test_eight_processes_take_turns(competition: Competition) -> None:
-    """[H4] A wait takes about one round of all processes, and never more than twenty. Without `yield_time` the releasing
-    process acquires again before the woken one sends its request, in most cases."""
+    """[H4] A wait takes about one round of all processes, and never more than twenty. Without `yield_time` the
+    releasing process acquires again before the woken one sends its request, in most cases."""
 
     def fair() -> bool:
         passes = competition([(1, 0)] * 8)
@@ -103,8 +104,10 @@ def test_eight_processes_take_turns(competition: Competition) -> None:
 def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
     competition: Competition, processes: list[tuple[int, int]]
 ) -> None:
-    """[H4] [H12] [X1] At the limit the next process takes the lock, and keeps it as long. No wait takes more than four such
-    rounds: a woken queue that the machine then suspends is no longer registered. Without the limit the first process keeps
+    """[H4] [H12] [X1] At the limit the next process takes the lock, and keeps it as long. No wait takes more than four
+    such
+    rounds: a woken queue that the machine then suspends is no longer registered. Without the limit the first process
+        keeps
     the lock for ever."""
     homes = count(processes)
 
@@ -113,7 +116,7 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
         return 16 <= median(waited) <= (1 + 16) * (homes - 1) + 3 and max(waited) <= 4 * (1 + 16) * homes
 
     def unfair() -> bool:
-        passes = competition(processes, SHORT_RUN, hand_overs=NO_LIMIT)
+        passes = competition(processes, SHORT_RUN, max_hand_overs=NO_LIMIT)
         return max(waits(passes, homes)) > len(passes) / 2
 
     assert any(fair() for _ in range(TRIES))
@@ -121,9 +124,12 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
 
 
 def test_process_at_the_hand_over_limit_goes_to_the_end_of_the_queue(workers: Start, direct: redis.Redis) -> None:
-    """[H4] A process that reaches the limit, here at once, frees the lock and registers after queues that arrived later than
-    its own next waiter."""
-    process, other = workers("process", max_poll_interval=CAP, hand_overs=0), workers("other", max_poll_interval=CAP)
+    """[H4] A process that reaches the limit, here at once, frees the lock and registers after queues that arrived later
+    than its own next waiter."""
+    process, other = (
+        workers("process", max_poll_interval=CAP, max_hand_overs=0),
+        workers("other", max_poll_interval=CAP),
+    )
     assert process.call(acquire, "a")
     own = process.start(acquire, "a")
     wait_until_registered(direct, 1)

@@ -114,7 +114,7 @@ def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
     server = make_server()
     url = limited(server, [right for right in RIGHTS if right != missing], "" if missing == "channels" else "&lock:*")
     there, here = open_both(url, METADATA=())
-    tune(subscriber_refused=0.0)
+    tune(subscribe_retry_delay=0.0)
     for _ in range(2 if warned else 1):
         tune(max_poll_interval=CAP if missing else 60.0)
         grant = there.lock("a", expire=30).acquire()

@@ -75,7 +75,7 @@ def manual_clock(face: Face) -> Iterator[ManualClock]:
 @pytest.fixture
 def frequent_renewal(tune: Tune) -> None:
     """A hold is renewed after a hundredth of its lease: soon, and the lease outlives a machine that stands still."""
-    tune(renew_at=1 / 100)
+    tune(renewal_share=1 / 100)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_the_first_renewal_stores_the_second_heir_as_holder(
     before = alice(lock.holder)
     assert before.fence == second.fence
     if renewed:
-        tune(renew_at=1 / 100)
+        tune(renewal_share=1 / 100)
         restart_renewal(third)
         eventually(lambda: alice(lock.holder).fence == third.fence)
         after = alice(lock.holder)

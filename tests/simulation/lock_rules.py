@@ -25,7 +25,7 @@ politeness of those who had it before."""
 SLACK = 0.1
 """Seconds for round trips and switches."""
 
-LONGEST_POLL = DEFAULT.max_poll_interval + DEFAULT.jitter + SLACK
+LONGEST_POLL = DEFAULT.max_poll_interval + DEFAULT.max_jitter + SLACK
 
 
 @dataclass(eq=False)

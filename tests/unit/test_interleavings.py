@@ -127,7 +127,7 @@ def test_interleavings_violate_no_rule(name: str, tune: Tune) -> None:
 
 
 def check(case: Case, tune: Tune) -> None:
-    tune(hand_overs=case.hand_overs)
+    tune(max_hand_overs=case.hand_overs)
     found = explore(case.scenario)
     assert found.complete or found.states > case.scenario.max_states
     assert found.states >= case.min_states
@@ -188,7 +188,7 @@ def returned_lock_freed(patch: pytest.MonkeyPatch) -> None:
 
 def no_hand_over_limit(patch: pytest.MonkeyPatch) -> None:
     """[H4] The lock is handed over within a process without a limit."""
-    Tune()(hand_overs=inf)
+    Tune()(max_hand_overs=inf)
 
 
 def registered_before_subscribed(patch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_explorer_finds_the_defect_of_each_mutation(
     mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H2, H3, H4, H7, H8, H9, H12] The explorer reports a violated rule if one mechanism is switched off."""
-    tune(hand_overs=case.hand_overs)
+    tune(max_hand_overs=case.hand_overs)
     mutation(monkeypatch)
     with pytest.raises(Failure, match=why):
         explore(case.scenario)

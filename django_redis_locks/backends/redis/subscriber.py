@@ -68,7 +68,7 @@ class RedisSubscriber(Subscriber):
         self._thread: threading.Thread | None = None
         self._refused_until = self._next_reconnect = 0.0
         self._reconnects = 0
-        self._retry_delay = self._handler.tuning.first_retry
+        self._retry_delay = self._handler.tuning.min_retry_delay
 
     def channel_name(self, channel: str) -> str:
         return self._subscribed.get(channel, "")
@@ -109,7 +109,7 @@ class RedisSubscriber(Subscriber):
         """Subscribe on a new connection, at most once a second: the current one may lead to a demoted master."""
         with self._mutex:
             if now() >= self._next_reconnect:
-                self._next_reconnect = now() + self._handler.tuning.longest_retry
+                self._next_reconnect = now() + self._handler.tuning.max_retry_delay
                 self._reconnects += 1
                 self._interrupt()
 
@@ -131,7 +131,7 @@ class RedisSubscriber(Subscriber):
         return self._thread is threading.current_thread()
 
     def _run(self) -> None:
-        self._retry_delay = self._handler.tuning.first_retry
+        self._retry_delay = self._handler.tuning.min_retry_delay
         while self._is_current_thread():
             channels = len(self._channels)
             try:
@@ -146,14 +146,14 @@ class RedisSubscriber(Subscriber):
                 _log.info("The subscription at %s was lost: %s", self._location, failure)
                 if self._is_current_thread():
                     time.sleep(self._retry_delay)
-                    self._retry_delay = min(2 * self._retry_delay, self._handler.tuning.longest_retry)
+                    self._retry_delay = min(2 * self._retry_delay, self._handler.tuning.max_retry_delay)
             with self._mutex:
                 if self._is_current_thread() and not self._callbacks and not self._handler.expects_messages():
                     self._thread = None
 
     def _on_refused(self, error: Exception) -> None:
         with self._mutex:
-            self._refused_until = now() + self._handler.tuning.subscriber_refused
+            self._refused_until = now() + self._handler.tuning.subscribe_retry_delay
             self._thread = None
         self._run_callbacks()
         if not self._warned:
@@ -186,7 +186,7 @@ class RedisSubscriber(Subscriber):
                 if not self._is_current_thread() or self._reconnects != reconnects:
                     return
                 self._subscribed = names
-            self._retry_delay = self._handler.tuning.first_retry
+            self._retry_delay = self._handler.tuning.min_retry_delay
             self._handler.on_reconnect()
             self._run_callbacks(names)
             self._read_messages(reader, names)
@@ -216,7 +216,7 @@ class RedisSubscriber(Subscriber):
                 last_used = now()
                 reader.send(PING)
                 ping_sent = True
-            elif now() - last_used > self._handler.tuning.subscriber_idle:
+            elif now() - last_used > self._handler.tuning.subscriber_idle_timeout:
                 return
 
 

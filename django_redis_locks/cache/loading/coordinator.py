@@ -147,7 +147,7 @@ class CacheCoordinator:
             self._no_log_until = now + OUTAGE_LOG_INTERVAL
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
         if failure.transient:
-            self._down_until = now + self.performer.tuning.leases_down_for
+            self._down_until = now + self.performer.tuning.lease_store_backoff
 
     def backs_off(self, key: str) -> bool:
         """Return whether loads of a key shall not wait for each other at the moment."""

@@ -89,7 +89,7 @@ def _longest_wait(request: LoadRequest) -> Program[float]:
     """The longest wait for another caller's load in seconds, regardless of the option ``wait``: inside a load or a
     transaction it is limited, since that other load may itself wait for its end."""
     if (yield from transactions.connections_around()):
-        return request.coordinator.performer.tuning.transaction_wait
+        return request.coordinator.performer.tuning.max_wait_in_transaction
     return request.lease / 1000 if loaders.active_loads.get() else inf
 
 

@@ -114,12 +114,12 @@ class Retries:
                 if before is not None:
                     stale_until = min(stale_until, before.stale_until)
                     lag_until = max(lag_until, before.lag_until)
-                end = now + tuning.invalidation_memory
+                end = now + tuning.invalidation_retry_period
                 self.pending[key] = Retry(key, user_key, version, stale_until, lag_until, end)
-            too_many = max(0, len(self.pending) - tuning.most_invalidations)
+            too_many = max(0, len(self.pending) - tuning.max_pending_invalidations)
             for key in list(islice(self.pending, too_many)):
                 del self.pending[key]
-            self._pause = tuning.invalidation_retry
+            self._pause = tuning.min_invalidation_retry_delay
             self._plan_round()
             self._count(logging.WARNING, FAILED, len(items), reason)
             self._count(logging.ERROR, GIVEN_UP, too_many, "too many are waiting")
@@ -185,12 +185,12 @@ class Retries:
         try:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
-            self._end_round(self._performer.tuning.longest_invalidation_retry)
+            self._end_round(self._performer.tuning.max_invalidation_retry_delay)
             if not isinstance(failure, LockBackendError):  # LockBackendError: no thread can be started now
                 raise
 
     def _work(self) -> None:
-        longest_pause = self._performer.tuning.longest_invalidation_retry
+        longest_pause = self._performer.tuning.max_invalidation_retry_delay
         try:
             longest_pause = self._round()
         finally:
@@ -233,8 +233,8 @@ class Retries:
         if done:
             text = "%d failed invalidations of cache %r are carried out, %d are left"
             metrics.log.info(text, done, self._alias, len(self.pending))
-            return tuning.invalidation_retry
-        return tuning.longest_refused_retry if only_refusals else tuning.longest_invalidation_retry
+            return tuning.min_invalidation_retry_delay
+        return tuning.max_refused_retry_delay if only_refusals else tuning.max_invalidation_retry_delay
 
 
 _all: weakref.WeakSet[Retries] = weakref.WeakSet()

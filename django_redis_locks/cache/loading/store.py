@@ -108,7 +108,7 @@ class LoadCompletion:
         if fresh_for == 0 or not self._context.stores:
             if claim is not None:
                 yield from give_up_claim(
-                    request, claim, request.coordinator.performer.tuning.unstored_memory, REASON_NOT_STORED
+                    request, claim, request.coordinator.performer.tuning.unstored_note_ttl, REASON_NOT_STORED
                 )
             return LoadOutcome(
                 value, source, values=request.coordinator.values, leader_only=bool(connections)

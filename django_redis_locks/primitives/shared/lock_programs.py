@@ -234,11 +234,11 @@ class LockPrograms:
         raise self._loss_of(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, loop: object) -> Program[bool]:
-        """Hand the lock over to a waiter of this process, if it is certainly held. After ``hand_overs`` times in a row
-        the local queue registers behind those of other processes instead."""
+        """Hand the lock over to a waiter of this process, if it is certainly held. After ``max_hand_overs`` times in a
+        row the local queue registers behind those of other processes instead."""
         if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
-        if hold.hand_overs >= self.performer.tuning.hand_overs:
+        if hold.hand_overs >= self.performer.tuning.max_hand_overs:
             hold.address = yield Requeue(self.lock_id, loop)
         else:
             handed: bool = yield HandOver(
@@ -288,13 +288,16 @@ class LockPrograms:
                 if holder is None:
                     return False
                 fence = holder.fence
-        tuning, asks_until = self.performer.tuning, clock.now() + (self.performer.tuning.fence_wait if exact else 0.0)
+        tuning, asks_until = (
+            self.performer.tuning,
+            clock.now() + (self.performer.tuning.fence_request_timeout if exact else 0.0),
+        )
         reply, outcome_unknown = FENCE_REQUESTED, False
         while reply == FENCE_REQUESTED:
             command = self._force_release_command(fence, request_fence=clock.now() < asks_until)
             reply, _, outcome_unknown = yield from self._sending(command, limits=limits)
             if reply == FENCE_REQUESTED:
-                yield Sleep(tuning.fence_retry)
+                yield Sleep(tuning.fence_request_interval)
         freed = bool(reply) or outcome_unknown  # by the attempt whose reply was lost
         if freed:  # all local waiters ask the store, so that none adopts a lock that was freed
             yield NotifyWaiters(self.lock_id, woke=False)

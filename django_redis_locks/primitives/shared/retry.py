@@ -57,7 +57,7 @@ def retry_command(
             been carried out.
     """
     outcome_unknown = False
-    pause = tuning.first_retry
+    pause = tuning.min_retry_delay
     first_unreached = first_refused = inf
     while True:
         sent = clock.now()
@@ -85,7 +85,7 @@ def retry_command(
             if left <= 0:
                 raise
             yield Sleep(min(pause, left))
-            pause = min(2 * pause, tuning.longest_retry)
+            pause = min(2 * pause, tuning.max_retry_delay)
         else:
             if outage is not None:
                 outage.failure = None

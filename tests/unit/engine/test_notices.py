@@ -43,7 +43,7 @@ def test_calls_are_made_in_their_order_and_one_that_fails_is_logged(
 
 def test_calls_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     """[E2] A receiver that never returns costs a bounded amount of memory."""
-    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, most_notices=3)))
+    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, max_queued_notices=3)))
     made: list[int] = []
     began, goes_on = threading.Event(), threading.Event()
     queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))
@@ -59,7 +59,7 @@ def test_calls_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptur
 
 def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
     """[E2] A task's abort doesn't wait for the mail about it."""
-    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, most_notices=2)))
+    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, max_queued_notices=2)))
     made: list[str] = []
     began, goes_on = threading.Event(), threading.Event()
     queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))

@@ -54,7 +54,7 @@ def test_acquire_after_lost_replies_repeats_its_token(
     grant = acquire(scenario, wait)
     assert scenario.process.effects == [f"lock/{name}" if name == "acquire" else name for name in effects.split()]
     assert grant.hold.outcome_unknown is ("loading" not in outcomes)
-    pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Sleep")))
+    pauses = sum(DEFAULT.min_retry_delay * 2**number for number in range(effects.count("Sleep")))
     assert grant.hold.deadline == pytest.approx(END + pauses)
     grant.release()
     assert scenario.process.effects[-1] == ("Cleanup" if grant.hold.outcome_unknown else "lock/release")
@@ -299,7 +299,7 @@ def test_release_to_a_local_waiter_sends_no_request(scenario: Scenario, emitted:
             case "the deadline":
                 hold.deadline = NOW
             case "sixteen times":
-                hold.hand_overs = DEFAULT.hand_overs
+                hold.hand_overs = DEFAULT.max_hand_overs
 
     for how in ("", "an unanswered acquire", "an earlier release", "a loss", "the deadline", "sixteen times"):
         scenario = Scenario(scenario.time)

@@ -86,7 +86,7 @@ def test_subscriber_without_waiters_sends_no_ping_and_is_closed_after_a_while(
     name = opened(subscriber)
     threading.Event().wait(4 * TICK)
     assert proxy.fates("PING") == []
-    tune(subscriber_idle=3 * TICK)
+    tune(subscriber_idle_timeout=3 * TICK)
     handler.has_waiters = True
     threading.Event().wait(6 * TICK)
     assert subscriber.channel_name(LOCKS) == name, "there is a waiter"
@@ -131,7 +131,7 @@ def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
     subscriber: RedisSubscriber, handler: RecordingHandler, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H7] [H9] The waiter may have registered the name: the subscriber stays open, and the waiter tries once more."""
-    tune(subscriber_idle=0.0)
+    tune(subscriber_idle_timeout=0.0)
     handler.has_waiters = False
     closing = threading.Event()
     drop = module.drop

@@ -154,7 +154,7 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
 ) -> None:
     """[S6] The oldest are dropped, and those that have failed for too long. One retry covers all failed invalidations
     of its key, and ends when the caller's next invalidation succeeds."""
-    tune(most_invalidations=2, invalidation_memory=LONG, invalidation_timeout=1.0)
+    tune(max_pending_invalidations=2, invalidation_retry_period=LONG, invalidation_timeout=1.0)
     began = clock.now()
     fail_to_invalidate("a", "b", "b")
     first = clock.now()
@@ -193,7 +193,7 @@ def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type
 def test_key_that_always_fails_delays_no_other(outage: Outage, tune: Tune) -> None:
     """[S6] Keys that are refused, or can't be removed, are retried after the others, ten per round, with growing
     pauses. A new failure is retried after the shortest pause."""
-    tune(longest_refused_retry=16.0)
+    tune(max_refused_retry_delay=16.0)
     outage.down, outage.stuck = None, {"stuck"}
     outage.refused = {f"refused{number}" for number in range(15)}
     cache.set("k", "old")
@@ -263,7 +263,7 @@ def test_log_has_the_first_failure_and_the_number_of_the_others(
     outage: Outage, tune: Tune, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[S6] A failure doesn't log one line per call."""
-    tune(most_invalidations=50)
+    tune(max_pending_invalidations=50)
     for number in range(100):
         fail_to_invalidate(f"k{number}")
     outage.advance(20)
