@@ -32,7 +32,7 @@ _QUIET: Final = ("lock_acquired", "lock_released")
 
 
 def counters() -> dict[tuple[str, str], int]:
-    """How often each signal was sent in this process, by (task name, signal name)."""
+    """Return how often each signal was sent in this process, by (task name, signal name)."""
     return dict(_counts)
 
 

@@ -37,6 +37,11 @@ def locked_eager(app: Celery) -> Iterator[None]:
 
     Args:
         app: the Celery app.
+
+    Example::
+
+        with locked_eager(app):
+            result = charge.delay(7)
     """
     with ExitStack() as stack:
         stack.enter_context(override_locks() if settings.configured else _without_django(app))
@@ -70,6 +75,11 @@ def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
 
     Raises:
         AssertionError: the job runs already.
+
+    Example::
+
+        with running(charge, 7):
+            assert charge.delay(7).deduplicated
     """
     job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run=uuid(), holder_fields=holder_here(task))

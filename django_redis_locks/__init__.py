@@ -62,5 +62,5 @@ __all__ = [
 
 
 def current_grant() -> Grant | None:
-    """The grant acquired last in this thread or task and not released yet, or None."""
+    """Return the grant that this thread or task acquired last and has not released yet, or None."""
     return _registry.innermost()

@@ -3,6 +3,9 @@
 A paused process may write after its lease has ended and another process has acquired the lock and written. The lock
 can't prevent that write; the comparison in the database does.
 
+Source: fencing tokens (Kleppmann, "How to do distributed locking", 2016), which are the sequencers of Chubby (Burrows,
+"The Chubby lock service for loosely-coupled distributed systems", OSDI 2006).
+
 This module defines a model, so it can be imported only once Django's apps are ready.
 """
 
@@ -89,7 +92,19 @@ async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **valu
 
 
 class FencedModel(models.Model):
-    """A model with a ``fence``: its rows are saved under a lock, and refuse writes of earlier holders."""
+    """A model with a ``fence``: its rows are saved under a lock, and refuse writes of earlier holders.
+
+    Example::
+
+        class Account(FencedModel):
+            balance = models.IntegerField()
+
+
+        with locks.lock(f"account:{pk}"):
+            account = Account.objects.get(pk=pk)
+            account.balance -= 10
+            account.save()  # raises StaleGrant if a later holder has written it
+    """
 
     fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
 

@@ -34,7 +34,18 @@ DEFAULT = "default"
 
 
 class LockHandler(LockMaker):
-    """``locks["alias"]`` gives the locks of an alias, ``locks.lock(...)`` is ``locks["default"].lock(...)``."""
+    """The locks and records of all aliases of ``REDIS_LOCKS``. ``locks`` is its one object.
+
+    ``locks["reports"]`` gives those of an alias; ``locks.lock()``, ``rlock()`` and ``record()`` are those of "default".
+
+    Example::
+
+        with locks.lock("import"):
+            run_import()
+
+        with locks["reports"].lock("nightly", expire=120, wait=10):
+            make_report()
+    """
 
     def __init__(self) -> None:
         self._mutex = ForkSafeLock()

@@ -157,6 +157,10 @@ def compile_template(
         bound: further names with their values, such as ``self``.
         fill: returns the part of the key for a field, given all names with their values.
 
+    Returns:
+        A function that takes the positional and the keyword arguments of a call, as a tuple and a dict, and returns its
+        key.
+
     Raises:
         TypeError: not a template, or it names an argument that the function doesn't take.
     """

@@ -7,6 +7,11 @@ lock:
 - acquire: set the key if it is absent, or has this token already;
 - release: delete the key if it has this token;
 - renew: extend the lease if the key has this token.
+
+Source: the lock on one server in Redis' documentation ("Distributed Locks with Redis"): a random token that is set with
+an expiry, and compared before it is deleted. Redlock, the algorithm for several servers on the same page, isn't
+implemented: like this lock, it can't stop a holder that was paused until its lease had ended, and it also relies on the
+clocks of the servers (Kleppmann, "How to do distributed locking", 2016). Fences protect against such a holder.
 """
 
 from __future__ import annotations
@@ -34,8 +39,24 @@ KIND: Final = "lock"
 
 
 class Lock(BaseLock):
-    """A mutex with owner-only release, renewal, fencing token and loss notice. Not re-entrant unless ``rlock`` made
-    it: a second acquire by its owner raises ``LockAlreadyHeld``."""
+    """A mutex with owner-only release, renewal, fencing token and loss notice. ``locks.lock()`` makes one.
+
+    It isn't re-entrant unless ``locks.rlock()`` made it: a second acquire by its owner raises ``LockAlreadyHeld``. A
+    lock is immutable and cheap, and may be shared by threads and tasks; what one of them holds is its ``Grant``. Each
+    method that may block has an asynchronous twin with the prefix ``a``.
+
+    Example::
+
+        with locks.lock("order:7", wait=5) as grant:
+            charge(7, fence=grant.fence)
+
+        async with locks.lock("order:7"):
+            await acharge(7)
+
+        grant = locks.lock("report").acquire(blocking=False)
+        if grant is None:
+            print("it is being made already, by", locks.lock("report").holder())
+    """
 
     __slots__ = ()
 

@@ -56,6 +56,9 @@ def capture_locks(using: str | None = None) -> Iterator[Captured]:
     Args:
         using: only events of this alias.
 
+    Yields:
+        The list of events, which grows while the block runs.
+
     Example::
 
         with capture_locks() as events:

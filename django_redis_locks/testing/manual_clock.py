@@ -65,11 +65,11 @@ class ManualClock:
         self._wake(inf)
 
     def now(self) -> float:
-        """Seconds since some fixed moment."""
+        """Return the seconds since some fixed moment."""
         return self._now
 
     def wall(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return self._now + self._ahead
 
     def advance(self, seconds: float) -> None:

@@ -104,6 +104,9 @@ def cached(
         info: calls return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.
 
+    Returns:
+        The decorated function, a ``Cached``, or a decorator for it.
+
     Raises:
         TypeError: at decoration, for an object that can't be cached, an unknown option, or a template that names an
             argument which the function doesn't take.

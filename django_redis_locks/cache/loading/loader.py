@@ -44,6 +44,16 @@ class LoadContext:
         stale_value: the value to be replaced, or ``MISSING``.
         ttl: set it to override the option ``ttl`` for this value, in seconds or as a ``timedelta``; None: forever.
             Raises ``ValueError`` for anything else.
+
+    Example::
+
+        def load(context):
+            reply = fetch(context.key)
+            context.ttl = reply.max_age
+            return reply.body
+
+
+        get_or_load("weather", load, ttl=60)
     """
 
     def __init__(self, key: str, stale_value: Any) -> None:

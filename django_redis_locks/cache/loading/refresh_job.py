@@ -54,7 +54,11 @@ class Job:
     request: Any = field(default=None, repr=False)
 
     def run(self) -> bool:
-        """Carry out the load in this process. Returns False if the claim is void, or the load failed."""
+        """Carry out the load in this process.
+
+        Returns:
+            Whether a value was loaded. False if the claim is void, or the load failed.
+        """
         performer = self.request.coordinator.performer
         if self.request.asynchronous or self.request.in_task:
             return async_to_sync(arun)(carry_out(self.request, self.token), performer)

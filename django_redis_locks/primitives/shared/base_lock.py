@@ -44,17 +44,9 @@ class BaseLock(LockObject):
     def acquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
         """Acquire the lock for the calling thread.
 
-        Example::
-
-            grant = lock.acquire(timeout=5)
-            if grant:
-                with grant:
-                    ...
-
         Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
-        a bare
-        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead.
-        The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+        a bare ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None
+        instead. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
         Args:
             blocking: False makes exactly one attempt.
@@ -64,12 +56,20 @@ class BaseLock(LockObject):
             A ``Grant``, which is true, or None.
 
         Raises:
+            SynchronousOnlyOperation: called in a running event loop. Use ``aacquire()``.
             LockNotAcquired: the default wait is over.
             LockAlreadyHeld: the caller holds the lock, or would wait for itself.
             LockLost: re-entry into a lock that is lost.
             LockBackendError: the store can't be reached, or refuses.
             LockKeyError: something else lives under the key.
             ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
+
+        Example::
+
+            grant = lock.acquire(timeout=5)
+            if grant:
+                with grant:
+                    ...
         """
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
@@ -89,9 +89,8 @@ class BaseLock(LockObject):
         """Acquire the lock for the running task.
 
         Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
-        a bare
-        ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None instead.
-        The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+        a bare ``aacquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None
+        instead. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
         Args:
             blocking: False makes exactly one attempt.
@@ -139,13 +138,21 @@ class BaseLock(LockObject):
         await self._newest_grant().arelease()
 
     def locked(self) -> bool:
-        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it
-        arrives."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
         return self.holder() is not None
 
     async def alocked(self) -> bool:
-        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it
-        arrives."""
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
         return await self.aholder() is not None
 
     def owned(self) -> bool:
@@ -154,11 +161,21 @@ class BaseLock(LockObject):
         return newest is not None and newest.held
 
     def holder(self) -> Holder | None:
-        """Return the holder of the lock, or None if it is free. One round trip."""
+        """Return the holder of the lock, or None if it is free. One round trip.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
         return run(self.inspecting(), self.performer)
 
     async def aholder(self) -> Holder | None:
-        """Return the holder of the lock, or None if it is free. One round trip."""
+        """Return the holder of the lock, or None if it is free. One round trip.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
         return await arun(self.inspecting(), self.performer)
 
     def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
