@@ -72,7 +72,7 @@ class Request(CelerysRequest):
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        """Free the key of a run whose process died, before Celery requeues its message."""
+        """Free the key of a run after its process has died, before Celery requeues its message."""
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
             # before the message is requeued: the next worker finds a free key

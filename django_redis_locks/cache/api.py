@@ -63,7 +63,7 @@ def get_or_load(
         loader: a callable without arguments, or with one, a ``LoadContext``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``get``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.
@@ -139,7 +139,7 @@ async def aget_or_load(
             without arguments, or with one, a ``LoadContext``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``aget``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.
@@ -184,7 +184,7 @@ def refresh(
         loader: a callable without arguments, or with one, a ``LoadContext``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``get``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.
@@ -244,7 +244,7 @@ async def arefresh(
             without arguments, or with one, a ``LoadContext``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``aget``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.

@@ -48,7 +48,7 @@ def get_or_load_many(
             it is None, and kept for ``none_ttl``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``get``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.
@@ -108,7 +108,7 @@ async def aget_or_load_many(
             of a key that isn't in it is None, and kept for ``none_ttl``.
         cache: alias of ``CACHES``, or the cache.
         version: as for the cache's own ``aget``.
-        using: alias of the locks on whose server loads are coordinated; by default the one in the entry of a
+        using: alias of the locks on the server that coordinates loads; by default the one in the entry of a
             ``StampedeCache``, or "default". Without effect for a Redis cache: its own server coordinates them.
         info: return a ``LoadResult``, which has the source of the value.
         **options: see ``LoadOptions``.

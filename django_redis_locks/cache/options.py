@@ -74,7 +74,7 @@ class LoadOptions(TypedDict, total=False):
     Attributes:
         cache: alias of ``CACHES``, or the cache.
         version: version of the key, as for the cache's own ``get``.
-        using: alias of the locks on whose server loads are coordinated. Without effect for a Redis cache.
+        using: alias of the locks on the server that coordinates loads. Without effect for a Redis cache.
         ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
         stale: how long after that it is served while one caller loads it again, or when the loader fails.
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.

@@ -148,7 +148,7 @@ class RecordRef(RecordPrograms):
             shorten: let the lease end then, even if it would have ended later.
 
         Returns:
-            ``Written``: true with the record, whose ``lease_left`` is ``expire``; or false with the current record.
+            ``Written``: true with the record, its ``lease_left`` being ``expire``; or false with the current record.
 
         Raises:
             TypeError: ``expected`` is no record.
@@ -175,7 +175,7 @@ class RecordRef(RecordPrograms):
             shorten: let the lease end then, even if it would have ended later.
 
         Returns:
-            ``Written``: true with the record, whose ``lease_left`` is ``expire``; or false with the current record.
+            ``Written``: true with the record, its ``lease_left`` being ``expire``; or false with the current record.
 
         Raises:
             TypeError: ``expected`` is no record.

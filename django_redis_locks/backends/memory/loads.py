@@ -48,7 +48,7 @@ def claim(
     more: int,
     waiter_ttl: int,
 ) -> list[Any]:
-    """``load/claim``: give the load to this caller, or report who has it and what the cache holds."""
+    """``load/claim``: give the load to this caller, or report its lease and what the cache holds."""
     key, waiters, generations, lag_key, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _find_load(store, key, generation)

@@ -5,7 +5,7 @@ A script that finds a lock busy registers the name of the waiter's channel, and 
 the channel that was registered first. A channel therefore has a name only while its subscription is confirmed. After a
 lost connection every waiter tries once, since messages published in between are lost.
 
-Source: Redisson's locks, whose release publishes to the subscribed waiters; its fair lock keeps them in a queue.
+Source: Redisson's locks. Their release publishes to the subscribed waiters, and the fair lock keeps these in a queue.
 
 The thread ends when the process has neither waited for nor held a lock for a while, and starts with the next waiter.
 """
