@@ -102,7 +102,7 @@ class DeferredGrant(Grant):
         hold = self.hold
         if not hold.renew_until:
             with suppress(LockBackendError):  # without the thread, a lock is freed after a rollback when its lease ends
-                self._put(lambda: None)  # start the maintenance thread: a finalizer can't
+                self._submit(lambda: None)  # start the maintenance thread: a finalizer can't
         if not hold.add_grant(self.id, grant.id):
             return
         for connection in connections:
@@ -148,7 +148,7 @@ class DeferredGrant(Grant):
         thread."""
         if not self.hold.foreign:
             self._dropped.add(alias)
-            self._put(lambda: self._end(alias, self._abandon))
+            self._submit(lambda: self._end(alias, self._abandon))
 
     def thread_ended(self) -> None:
         """The thread ended, so its transactions can't be committed any more. Called by a finalizer."""
@@ -175,20 +175,20 @@ class DeferredGrant(Grant):
 
     def _free(self) -> None:
         if running_loop() is not None:  # an asynchronous server may close its responses there
-            self._put(self._abandon)
+            self._submit(self._abandon)
             return
         try:
             self.release()
         except LockError as failure:
             if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller catches it
-                call_on_lost(self.hold, _engine(self.lock).post_first)
+                call_on_lost(self.hold, _engine(self.lock).submit_notice_first)
             report(self, failure)
 
     def _abandon(self) -> None:
         """Release from the maintenance thread."""
         self.lock.release_in_background(self)
 
-    def _put(self, job: Callable[[], object]) -> None:
+    def _submit(self, job: Callable[[], object]) -> None:
         _engine(self.lock).call_at(0.0, job)
 
 

@@ -132,21 +132,22 @@ def wanted(kind: type[Event]) -> bool:
     return True if _listeners else _loggers[kind.kind].isEnabledFor(kind.level)
 
 
-_post: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar("post", default=None)
+_submit: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar("submit", default=None)
 
 
-def post_with(post: Callable[[Callable[[], object]], object]) -> None:
-    """Have ``post`` call the listeners to this thread's events in another thread, so that they don't block this one."""
-    _post.set(post)
+def deliver_with(submit: Callable[[Callable[[], object]], object]) -> None:
+    """Have ``submit`` call the listeners to this thread's events in another thread, so that they don't block this
+    one."""
+    _submit.set(submit)
 
 
 def emit(event: Event) -> None:
-    """Log an event and pass it to the listeners; inside ``post`` later."""
-    post = _post.get()
-    if post is None:
+    """Log an event and pass it to the listeners, in another thread if ``deliver_with`` was called in this one."""
+    submit = _submit.get()
+    if submit is None:
         _deliver(event)
     else:
-        post(partial(_deliver, event))
+        submit(partial(_deliver, event))
 
 
 def _deliver(event: Event) -> None:

@@ -35,9 +35,9 @@ class ThreadEvent:
         clock.wait(self._unset, seconds)
 
 
-def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
-    """Have ``post`` run ``call`` in another thread, and wait until it returns, at most for ``seconds`` of the machine's
-    clock."""
+def call_and_wait(submit: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
+    """Have ``submit`` run ``call`` in another thread, and wait until it returns, at most for ``seconds`` of the
+    machine's clock."""
     done = threading.Lock()
     done.acquire()
 
@@ -45,7 +45,7 @@ def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable
         call()
         done.release()
 
-    post(make_call)
+    submit(make_call)
     clock.SYSTEM.wait(done, seconds)
 
 

@@ -63,9 +63,9 @@ class Engine:
         self.end_uncontended = queues.end_uncontended
         self.renewed = maintenance.renewed
         self.call_at = maintenance.call_at
-        self.put = maintenance.put
-        self.post = maintenance.notices.post
-        self.post_first = maintenance.notices.post_first
+        self.submit = maintenance.submit
+        self.submit_notice = maintenance.notices.submit
+        self.submit_notice_first = maintenance.notices.submit_first
         self.watch = maintenance.watch
         self.unwatch = maintenance.unwatch
         self.forget_at_end = maintenance.forget_at_end

@@ -113,7 +113,7 @@ class LocalQueues:
 
     def _abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine, _: object) -> None:
         """Remove the waiter of a caller that was collected. Called by a finalizer, so any mutex may be held."""
-        engine.put(partial(self._drop_abandoned, queue, lock_id, engine))
+        engine.submit(partial(self._drop_abandoned, queue, lock_id, engine))
         queue.notify_all()
 
     def _drop_abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine) -> None:

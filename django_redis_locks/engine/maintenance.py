@@ -4,7 +4,7 @@ It renews each lease after a third of it, all due leases in one write; deletes t
 reports lost leases to their holders; and runs the timers of sleeping tasks. A lease is renewed while its hold is
 referenced: by the registry while the owner lives, afterwards by the user's code only.
 
-``put`` may be called from anywhere, including finalizers and signal handlers.
+``submit`` may be called from anywhere, including finalizers and signal handlers.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MaintenanceThread:
         self._schedule.clear()
         self._timers = Timers()
         self._renewals = Renewals(
-            self._backend, self._engine, self._schedule, self._lease_endings, self._timers, self.notices, self.put
+            self._backend, self._engine, self._schedule, self._lease_endings, self._timers, self.notices, self.submit
         )
         self._cleanups = CleanupQueue(self._backend, self._notify_waiters, self._engine)
         self._confirmations = Confirmations(self._backend, self._engine, self._schedule, self._listen)
@@ -125,7 +125,7 @@ class MaintenanceThread:
     def clean_up(self, effect: Cleanup) -> None:
         """Carry out a cleanup in the background."""
         self._reset_if_forked()
-        self.put(lambda: self._cleanups.add(effect))
+        self.submit(lambda: self._cleanups.add(effect))
         with contextlib.suppress(
             LockBackendError
         ):  # the caller is handling an error of its own, which must not be masked
@@ -135,7 +135,7 @@ class MaintenanceThread:
         """Send a command in the background, and repeat it for ``max_poll_interval`` while the store can't be
         reached."""
         self._reset_if_forked()
-        self.put(lambda: self._cleanups.send(command, lock_id))
+        self.submit(lambda: self._cleanups.send(command, lock_id))
         with contextlib.suppress(LockBackendError):
             self._thread.start()
 
@@ -162,7 +162,7 @@ class MaintenanceThread:
 
         self._reset_if_forked()
         self._thread.start()  # before put(): if it raises, no job must be left
-        self.put(plan)
+        self.submit(plan)
         return pending.clear
 
     def _reset_if_forked(self) -> None:
@@ -173,7 +173,7 @@ class MaintenanceThread:
                 if self._pid != os.getpid():
                     self.after_fork_in_child()
 
-    def put(self, job: Callable[[], object]) -> None:
+    def submit(self, job: Callable[[], object]) -> None:
         """Have the thread call ``job``, if the thread runs. Safe in a finalizer and in a signal handler."""
         self._jobs.append(job)
         self._wakeup.set()
@@ -208,19 +208,19 @@ class MaintenanceThread:
 
     def _call_and_wait(self, job: Callable[[], object], seconds: float) -> None:
         if self._thread.runs:
-            call_and_wait(self.put, job, seconds)
+            call_and_wait(self.submit, job, seconds)
 
     # The thread.
 
     def _run(self) -> None:
-        events.post_with(self.notices.post)
+        events.deliver_with(self.notices.submit)
         while True:
             try:
                 self._run_once()
             except BaseException as error:  # noqa: BLE001 - other locks depend on this thread
                 end_process_on_exit(error)
                 text = "The maintenance thread of %r failed and continues"
-                self.notices.post(partial(_log.error, text, self._backend, exc_info=error))
+                self.notices.submit(partial(_log.error, text, self._backend, exc_info=error))
                 time.sleep(0.1)
 
     def _run_once(self) -> None:

@@ -40,18 +40,18 @@ class Notices:
         self._wakeup = ThreadEvent()
         self._thread = BackgroundThread(self._run, "django-redis-locks notices")
 
-    def post(self, call: Callable[[], object]) -> None:
+    def submit(self, call: Callable[[], object]) -> None:
         """Queue a call, or drop it if ``max_queued_notices`` calls are queued. Exceptions of the call are logged."""
         if len(self._calls) < self._engine.tuning.max_queued_notices:
-            self._put(self._calls, call)
+            self._enqueue(self._calls, call)
         else:
             self._dropped += 1
 
-    def post_first(self, call: Callable[[], object]) -> None:
-        """Queue a call before those of ``post``. It is never dropped."""
-        self._put(self._first, call)
+    def submit_first(self, call: Callable[[], object]) -> None:
+        """Queue a call before those of ``submit``. It is never dropped."""
+        self._enqueue(self._first, call)
 
-    def _put(self, queue: deque[Callable[[], object]], call: Callable[[], object]) -> None:
+    def _enqueue(self, queue: deque[Callable[[], object]], call: Callable[[], object]) -> None:
         queue.append(call)
         try:
             self._thread.start()
@@ -64,7 +64,7 @@ class Notices:
     def wait_until_idle(self, seconds: float) -> None:
         """Wait until the calls queued so far are made, for at most ``seconds``."""
         if self._first or self._calls or self._calling:
-            call_and_wait(partial(self._put, self._calls), lambda: None, seconds)
+            call_and_wait(partial(self._enqueue, self._calls), lambda: None, seconds)
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
         """Return whether calls are queued or being made, and the thread doesn't sleep in one."""

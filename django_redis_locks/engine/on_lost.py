@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.lost")
 
 
-def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
+def call_on_lost(hold: Hold, submit: Callable[[Callable[[], object]], object]) -> None:
     """Run the ``on_lost`` of a hold, once: cancel the task that acquired the lock, or call the callback.
 
     Args:
@@ -44,7 +44,7 @@ def call_on_lost(hold: Hold, post: Callable[[Callable[[], object]], object]) -> 
     if at_once is not None:
         at_once()
     if loop is None:
-        post(call)
+        submit(call)
         return
     try:
         loop.call_soon_threadsafe(call, context=Context())

@@ -32,7 +32,7 @@ LOST_PROBES: Final = 5
 class Prober(Tuned, Protocol):
     """The engine for which the thread probes the server."""
 
-    def post(self, call: Callable[[], object], /) -> object:
+    def submit_notice(self, call: Callable[[], object], /) -> object:
         """Queue a call for the thread of notices."""
 
 
@@ -90,7 +90,7 @@ class Outage:
             was_down = self._down
             self.forget()
         if was_down:
-            self._engine.post(partial(_log.warning, "The server of locks at %s answers again", self._address))
+            self._engine.submit_notice(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
     def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Prober) -> float:
         """Record that a request got no reply.
@@ -127,7 +127,7 @@ class Outage:
             self._down = True
         self._wakeup.set()
         text = "The server of locks at %s is down: callers fail at once until it answers. %s"
-        engine.post(partial(_log.warning, text, self._address, failure))
+        engine.submit_notice(partial(_log.warning, text, self._address, failure))
         return 0.0
 
     def _run(self) -> None:

@@ -33,7 +33,7 @@ _log = logging.getLogger("django_redis_locks.renew")
 
 
 class Renewals:
-    """Renews the leases of one backend. ``put`` queues a job for the maintenance thread."""
+    """Renews the leases of one backend. ``submit`` queues a job for the maintenance thread."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Renewals:
         endings: LeaseEndings,
         timers: Timers,
         notices: Notices,
-        put: Callable[[Callable[[], object]], None],
+        submit: Callable[[Callable[[], object]], None],
     ) -> None:
         self._backend = backend
         self._engine = engine
@@ -51,7 +51,7 @@ class Renewals:
         self._lease_endings = endings
         self._timers = timers
         self._notices = notices
-        self._put = put
+        self._submit = submit
 
     def run(self) -> None:
         """Renew the leases that are due."""
@@ -131,7 +131,7 @@ class Renewals:
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
         log_fields = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
-        self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=log_fields))
+        self._notices.submit(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=log_fields))
 
     def _retry_soon(self, hold: Hold, entry: ScheduledRenewal) -> None:
         now = clock.now()
@@ -156,7 +156,7 @@ class Renewals:
             if now < hold.deadline or not self.report_loss(hold, why, now):  # the lease was extended
                 self._timers.at(hold.deadline, end, held)
 
-        self._put(lambda: self._timers.at(hold.deadline, end, held))
+        self._submit(lambda: self._timers.at(hold.deadline, end, held))
 
     def report_loss(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Mark a hold as lost and report it, unless it was released, or its lease was extended beyond the time ``at``.
@@ -165,7 +165,7 @@ class Renewals:
             Whether the hold has ended.
         """
         if hold.mark_lost(why, at=at) and hold.on_lost is not None:
-            call_on_lost(hold, self._notices.post_first)
+            call_on_lost(hold, self._notices.submit_first)
         if hold.lost_why is not None and registry.crowded:
             self._lease_endings.schedule(hold, at if at < inf else hold.deadline)
         return hold.lost_why is not None or hold.state is not State.HELD

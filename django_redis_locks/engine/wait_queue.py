@@ -39,7 +39,7 @@ class QueueEngine(Protocol):
     def call_at(self, at: float, ring: Callable[[], object], /) -> Callable[[], object]:
         """Call ``ring`` in another thread at a time of the engine's clock. Returns a function that cancels the call."""
 
-    def put(self, job: Callable[[], object], /) -> object:
+    def submit(self, job: Callable[[], object], /) -> object:
         """Have the maintenance thread call ``job``, if that thread runs. Safe in a finalizer."""
 
     def may_block(self) -> object:

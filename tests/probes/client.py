@@ -90,7 +90,7 @@ def forget_aliases() -> None:
 
 
 def run_in_background(client: Locks, job: Callable[[], object]) -> None:
-    client.engine._maintenance.put(job)
+    client.engine._maintenance.submit(job)
 
 
 def timer_count(client: Locks) -> int:

@@ -46,7 +46,7 @@ def empty_store() -> None:
 
 
 def run_in_maintenance_thread(job: Callable[[], object]) -> None:
-    locks["default"].engine._maintenance.put(job)
+    locks["default"].engine._maintenance.submit(job)
 
 
 def repeat_warnings() -> None:

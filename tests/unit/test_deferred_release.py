@@ -83,7 +83,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
 def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """[H13] The garbage collector may run while one of our mutexes is held, or during a request to the store."""
     jobs: list[Callable[[], object]] = []
-    monkeypatch.setattr(deferred.DeferredGrant, "_put", lambda self, job: jobs.append(job))
+    monkeypatch.setattr(deferred.DeferredGrant, "_submit", lambda self, job: jobs.append(job))
     mutex = RefusingMutex(registry._mutex)
     monkeypatch.setattr(registry, "_mutex", mutex)
     with transaction.atomic():

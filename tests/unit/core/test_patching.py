@@ -32,7 +32,7 @@ def test_threads_replaced_after_the_import_are_refused(redis_url: str) -> None:
     assert early.stdout == "ok\n", early.stderr
 
 
-@pytest.mark.parametrize("thread", ["engine._maintenance.put", "engine._maintenance.notices.post"])
+@pytest.mark.parametrize("thread", ["engine._maintenance.submit", "engine._maintenance.notices.submit"])
 def test_exit_in_a_background_greenlet_ends_the_process(redis_url: str, thread: str) -> None:
     """[E19] gevent runs signal handlers in any greenlet; a worker would ignore SIGTERM until it is killed."""
     program = f"import sys, gevent; locks['default'].{thread}(lambda: sys.exit(7)); gevent.sleep(20)"

@@ -54,7 +54,7 @@ class FakeEngine:
     def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
 
-    def put(self, job: Callable[[], object]) -> None:
+    def submit(self, job: Callable[[], object]) -> None:
         job()
 
     def may_block(self) -> None:

@@ -34,8 +34,8 @@ def test_calls_are_made_in_their_order_and_one_that_fails_is_logged(
     """[E2] Not even sys.exit() ends the thread."""
     made: list[object] = []
     for number in range(3):
-        queue.post(lambda number=number: made.append((number, threading.current_thread().name)))
-        queue.post(lambda: sys.exit("user code"))
+        queue.submit(lambda number=number: made.append((number, threading.current_thread().name)))
+        queue.submit(lambda: sys.exit("user code"))
     queue.wait_until_idle(PATIENCE)
     assert made == [(number, "django-redis-locks notices") for number in range(3)]
     assert [record.getMessage() for record in caplog.records] == ["A notice of a lock failed"] * 3
@@ -46,10 +46,10 @@ def test_calls_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptur
     queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, max_queued_notices=3)))
     made: list[int] = []
     began, goes_on = threading.Event(), threading.Event()
-    queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))
+    queue.submit(lambda: (began.set(), goes_on.wait(PATIENCE)))
     assert began.wait(PATIENCE)
     for number in range(5):
-        queue.post(lambda number=number: made.append(number))
+        queue.submit(lambda number=number: made.append(number))
     goes_on.set()
     eventually(lambda: not queue.busy(lambda thread: False))
     assert made == [0, 1, 2]
@@ -62,11 +62,11 @@ def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
     queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, max_queued_notices=2)))
     made: list[str] = []
     began, goes_on = threading.Event(), threading.Event()
-    queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))
+    queue.submit(lambda: (began.set(), goes_on.wait(PATIENCE)))
     assert began.wait(PATIENCE)
     for _ in range(5):
-        queue.post(lambda: made.append("event"))
-        queue.post_first(lambda: made.append("on_lost"))
+        queue.submit(lambda: made.append("event"))
+        queue.submit_first(lambda: made.append("on_lost"))
     goes_on.set()
     eventually(lambda: not queue.busy(lambda thread: False))  # and the dropped calls are logged
     assert made == ["on_lost"] * 5 + ["event"] * 2
@@ -94,8 +94,8 @@ def test_at_once_method_of_on_lost_is_called_before_other_calls() -> None:
 def test_log_handler_that_exits_does_not_end_the_thread(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices._log, "exception", sys.exit)
     made: list[int] = []
-    queue.post(sys.exit)
-    queue.post(lambda: made.append(1))
+    queue.submit(sys.exit)
+    queue.submit(lambda: made.append(1))
     queue.wait_until_idle(PATIENCE)
     assert made == [1]
 
@@ -106,5 +106,5 @@ def test_call_in_a_process_without_threads_is_made_at_once(queue: Notices, monke
 
     monkeypatch.setattr(BackgroundThread, "start", start)
     made: list[int] = []
-    queue.post(lambda: made.append(threading.get_ident()))
+    queue.submit(lambda: made.append(threading.get_ident()))
     assert made == [threading.get_ident()]
