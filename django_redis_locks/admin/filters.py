@@ -1,4 +1,5 @@
-"""The filters beside the list. It shows one alias at a time: two stores have no common order and no common total."""
+"""The filters of the list: alias and state. The list shows one alias at a time, since each is sorted and counted by its
+own store."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class AliasFilter(RequiredChoiceFilter):
         return [(alias, alias) for alias in aliases()]
 
     def has_output(self) -> bool:
-        """With one alias only if the request has a parameter, which is then validated."""
+        """Whether the filter is shown: if there are several aliases, or if the request has the parameter, which is then
+        validated."""
         return len(self.lookup_choices) > 1 or self.value() is not None
 
     def queryset(self, request: HttpRequest, rows: LockQuerySet) -> LockQuerySet:  # type: ignore[override]

@@ -135,7 +135,7 @@ class ForceReleaseMixin(Base):
         if not found and not problem:
             self.message_user(request, _("None of these locks is held any more."), messages.WARNING)
             return HttpResponseRedirect(list_url)
-        of_one = f"?{urlencode({FILTERS: filters})}" if filters else ""
+        filter_query = f"?{urlencode({FILTERS: filters})}" if filters else ""
         context = {
             **self.admin_site.each_context(request),
             "title": _("Release by force"),
@@ -145,7 +145,7 @@ class ForceReleaseMixin(Base):
             "problem": problem,
             "several_aliases": len({lock.alias for lock in found}) > 1,
             "force_release_url": self.url("force_release"),
-            "back_url": self.url("change", found[0].pk) + of_one if len(found) == 1 else list_url,
+            "back_url": self.url("change", found[0].pk) + filter_query if len(found) == 1 else list_url,
             "list_url": list_url,
             "filters": filters,
             "breadcrumb_list": VERSION >= (6, 1),
@@ -176,24 +176,23 @@ class ForceReleaseMixin(Base):
             outcome = (lock.problem and "problem") or _release_one(lock, fence, reason, request.user.get_username())
             outcomes[outcome].append(lock)
             if outcome == "problem":
-                break  # each further lock would wait for the store as long
+                break  # each further lock would wait as long for the store that is down
         for lock in outcomes["freed"]:
             self._log_release(request, lock, reason)
         self._report(request, outcomes)
         using = next((lock.alias for locks in outcomes.values() for lock in locks), None)
-        usual = urlencode({"alias": using}) if using not in (None, aliases()[0]) else ""
-        return HttpResponseRedirect(self._list_url(list_filters(request) or usual))
+        default_filters = urlencode({"alias": using}) if using not in (None, aliases()[0]) else ""
+        return HttpResponseRedirect(self._list_url(list_filters(request) or default_filters))
 
     def _log_release(self, request: HttpRequest, lock: HeldLock, reason: str) -> None:
-        """Write to the admin's log. The lock is already free: a failing database is reported, and doesn't hide that."""
+        """Write to the admin's log. If the database fails, a warning is shown beside the message of the release."""
         user_id: Any = request.user.pk
         message = _("Released by force (fence %(fence)s): %(reason)s") % {"fence": lock.fence, "reason": reason}
         try:
-            with transaction.atomic(
-                using=router.db_for_write(LogEntry)
-            ):  # in a view's transaction, only this part fails
+            # A savepoint, if the view runs in a transaction: only this part fails
+            with transaction.atomic(using=router.db_for_write(LogEntry)):
                 LogEntry.objects.log_actions(user_id, [lock], CHANGE, message, single_object=True)
-        except Exception:  # noqa: BLE001 - whatever it is
+        except Exception:  # noqa: BLE001 - any failure of the database
             _log.exception("The forced release of lock %s couldn't be written to the admin's log", lock.name)
             self.message_user(request, _("The admin's log couldn't be written."), messages.WARNING)
 

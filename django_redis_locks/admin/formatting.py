@@ -1,4 +1,4 @@
-"""Values as text and HTML of the admin: keys, which may contain anything, durations, states."""
+"""Formats values for the admin, as text or HTML: keys, states, holders, durations. Keys may contain any characters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATES: dict[str, tuple[Any, Any]] = {
     "queued": (pgettext_lazy("lock", "queued"), gettext_lazy("A job that waits to begin.")),
     "done": (pgettext_lazy("lock", "done"), gettext_lazy("A job that is done. Its record is kept for a while.")),
     "free": (pgettext_lazy("lock", "free"), gettext_lazy("No process holds it.")),
-    "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
+    "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("The store has something else under its key.")),
 }
 """The label and the explanation of each state."""
 
@@ -108,9 +108,9 @@ def since(info: LockInfo) -> SafeString | None:
 
 
 def waiting(queues: int) -> str:
-    """The number of processes in which something waits for the lock."""
+    """The number of processes that wait for the lock."""
     if not queues:
-        return _("nobody")
+        return _("no process")
     return ngettext("%(count)d process", "%(count)d processes", queues) % {"count": queues}
 
 

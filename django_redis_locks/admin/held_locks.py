@@ -1,7 +1,7 @@
 """``HeldLockAdmin``: the list of held locks and the page of one lock. Nothing can be added, changed or deleted.
 
-The list is Django's own; only its rows come from ``queryset.py``. So themes, and templates that override the admin's,
-work.
+The list is Django's own change list; only its rows come from ``queryset.py``. So themes and overridden templates of the
+admin work for it, too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     readonly_fields = (*fieldsets[0][1]["fields"], *fieldsets[1][1]["fields"], *fieldsets[2][1]["fields"])
 
     class Media:
-        css = {"all": ("django_redis_locks/admin.css",)}  # noqa: RUF012 - Django's way to say so
+        css = {"all": ("django_redis_locks/admin.css",)}  # noqa: RUF012 - Django's way to declare it
 
     # Permissions
 
@@ -101,7 +101,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         return LockQuerySet(aliases()[0])
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> HeldLock | None:
-        """Return a lock that is free by now, too."""
+        """Return the lock of an id, held or free."""
         return find(object_id)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
@@ -113,7 +113,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     def get_paginator(
         self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any
     ) -> Paginator[Any]:
-        """Set which page the count reads: the one that is shown."""
+        """Let the queryset read the page that is shown, which also has the count."""
         queryset.limit = min(max(per_page, self.list_max_show_all), LONGEST_PAGE)
         number = request.GET.get(PAGE_VAR, "1")
         if number.isascii() and number.isdigit() and len(number) < 9:
@@ -140,7 +140,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         form_url: str = "",
         obj: HeldLock | None = None,
     ) -> HttpResponse:
-        """Add the link to the forced release. Without a subtitle: the key would be wider than the page."""
+        """Add the link to the forced release, and remove the subtitle, which would be wider than the page."""
         context["title"], context["subtitle"] = _("Lock"), None
         if obj is not None and obj.fence is not None and self.has_force_release_permission(request):
             context["force_release_url"] = self.force_release_url(request, obj)

@@ -1,7 +1,7 @@
-"""The part of a QuerySet that the admin's change list, its paginator and its actions use, on ``inspection.py``.
+"""``LockQuerySet``: the part of Django's QuerySet that the admin's list needs, which reads locks by ``inspection.py``.
 
-It is lazy: the first access to rows reads one page. A store that can't be reached gives no rows and a ``problem``, no
-exception, so that the page shows the error.
+It is lazy: the first access to rows reads one page. If the store can't be reached, there are no rows, and ``problem``
+has the error for the page.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def aliases() -> list[str]:
 
 
 def id_of(alias: str, key: str) -> str:
-    """The id of a lock in addresses: any key, with control characters and spaces escaped."""
+    """The id of a lock in URLs: alias and key, with control characters and spaces escaped."""
     return f"{quote(alias, safe='')}:{_unsafe.sub(lambda match: quote(match[0]), key)}"
 
 
@@ -107,11 +107,11 @@ class LockQuerySet:
         match: a search for keys, as for ``inspection.held``.
         state: only locks in this state.
         order: the column to sort by, descending with a "-".
-        only: only the locks with these ids; then search and state don't count.
-        start: index of the first lock of the page that is read.
-        limit: locks that are read at once.
+        only: only the locks with these ids, regardless of search and state.
+        start: index of the first lock of the page to read.
+        limit: the number of locks of a page.
         read: the last page that was read, with its ``start``.
-        problem: why it couldn't be read.
+        problem: why the page couldn't be read.
     """
 
     using: str
@@ -169,7 +169,7 @@ class LockQuerySet:
 
     @property
     def page(self) -> Page:
-        """The page that was read last, else the page at ``start``, which is read now."""
+        """The page that was read last; if there is none, the page at ``start`` is read."""
         return self._page(self.start if self.read is None else self.read[0])
 
     def count(self) -> int:
@@ -178,7 +178,7 @@ class LockQuerySet:
     __len__ = count
 
     def __getitem__(self, wanted: slice) -> list[HeldLock]:
-        """The slice that a paginator takes: a page."""
+        """The locks of a slice, which the paginator makes for a page."""
         start = wanted.start or 0
         return [to_held_lock(info) for info in self._page(start).rows[: wanted.stop - start]]
 

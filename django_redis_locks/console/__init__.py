@@ -1,5 +1,5 @@
-"""The implementation of ``manage.py redis_locks``: one function for each verb.
+"""The implementation of ``manage.py redis_locks``: one function for each subcommand, here called a verb.
 
-A verb takes a ``Console`` and the parsed arguments, and returns an exit code. It reads locks by ``inspection`` and
-``diagnosis``.
+The function takes a ``Console`` and the parsed arguments, reads locks through ``inspection`` and ``diagnosis``, and
+returns an exit code.
 """

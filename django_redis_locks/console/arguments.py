@@ -1,4 +1,4 @@
-"""The arguments of ``manage.py redis_locks``, and the function of each verb."""
+"""The verbs of ``manage.py redis_locks``, with their arguments and functions."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ VERBS: dict[str, Callable[[Console, Options], int]] = {
 
 def add(parser: Any) -> None:
     """Add the verbs and their arguments to the parser."""
-    parser.description = _("Show which locks are held, and free them.")
+    parser.description = _("Show which locks are held, and release them.")
     helps = {
         "list": _("Show the locks that are held."),
         "show": _("Show one lock."),
-        "release": _("Free a lock, whatever holds it."),
-        "release-dead": _("Free what processes of this machine hold that don't run any more."),
+        "release": _("Release a lock, whichever process holds it."),
+        "release-dead": _("Release the locks of processes of this machine that have ended."),
         "watch": _("Show the locks that are held, again and again until Ctrl-C."),
-        "ping": _("See whether each store answers."),
-        "stats": _("Count the locks, and show what their server says."),
-        "fence": _("Show how far the fences have got, or move them forward."),
+        "ping": _("Check whether each store answers."),
+        "stats": _("Show the number of locks, and facts about their server."),
+        "fence": _("Show the fence counters, or move them forward."),
     }
     verbs = parser.add_subparsers(dest="verb", required=True, metavar=_("VERB"))
     for verb in VERBS:
-        one = verbs.add_parser(verb, help=helps[verb], description=helps[verb])
-        _usual(one)
-        one.add_argument("--alias", default=None, help=_of_aliases(verb))
-        one.add_argument("--json", action="store_true", help=_("Answer with one JSON document."))
-        _ADD.get(verb, lambda parser: None)(one)
+        verb_parser = verbs.add_parser(verb, help=helps[verb], description=helps[verb])
+        _add_django_options(verb_parser)
+        verb_parser.add_argument("--alias", default=None, help=_alias_help(verb))
+        verb_parser.add_argument("--json", action="store_true", help=_("Print one JSON document."))
+        _ADD_ARGUMENTS.get(verb, lambda parser: None)(verb_parser)
 
 
-def _of_aliases(verb: str) -> str:
+def _alias_help(verb: str) -> str:
     if verb in {"show", "release", "release-dead"}:
         return _("An alias of REDIS_LOCKS; by default it is 'default'.")
     return _("An alias of REDIS_LOCKS; by default all of them.")
 
 
-def _usual(parser: Any) -> None:
-    """Add Django's options to a verb. Its own parser takes them only before the verb."""
+def _add_django_options(parser: Any) -> None:
+    """Add Django's options to the parser of a verb. Django's own parser accepts them only before the verb."""
     for option in ("--settings", "--pythonpath"):
         parser.add_argument(option, default=SUPPRESS, help=SUPPRESS)
     for option in ("--traceback", "--no-color", "--force-color"):
@@ -65,12 +65,14 @@ def _usual(parser: Any) -> None:
     parser.add_argument("-v", "--verbosity", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS)
 
 
-def _key(parser: Any) -> None:
+def _add_key(parser: Any) -> None:
     parser.add_argument("key", help=_("The key of the lock, as a listing shows it."))
 
 
-def _choice(parser: Any) -> None:
-    parser.add_argument("--match", default="", help=_("Part of the key; or all of it, with * and ?."))
+def _add_selection(parser: Any) -> None:
+    parser.add_argument(
+        "--match", default="", help=_("A part of the key, or a pattern for the whole key with * and ?.")
+    )
     parser.add_argument("--state", choices=STATES, default="held", help=_("Which locks (default: %(default)s)."))
     orders = [order for column in COLUMNS for order in (column, f"-{column}")]
     parser.add_argument(
@@ -85,54 +87,56 @@ def _choice(parser: Any) -> None:
         "--limit",
         type=_count,
         default=50,
-        help=_("The most locks that are shown of each alias (default: %(default)s)."),
+        help=_("The largest number of locks to show of each alias (default: %(default)s)."),
     )
 
 
-def _of_watch(parser: Any) -> None:
-    _choice(parser)
+def _add_watch(parser: Any) -> None:
+    _add_selection(parser)
     parser.add_argument(
-        "--interval", type=_seconds, default=2.0, help=_("Seconds from one to the next (default: %(default)s).")
+        "--interval", type=_seconds, default=2.0, help=_("Seconds between two refreshes (default: %(default)s).")
     )
 
 
-def _of_release(parser: Any) -> None:
-    _key(parser)
-    parser.add_argument("--fence", type=_fence, default=None, help=_("Free only the hold with this fence."))
-    parser.add_argument("--reason", default="", help=_("Why, for the log and the signal."))
-    parser.add_argument("--yes", action="store_true", help=_("Don't ask."))
+def _add_release(parser: Any) -> None:
+    _add_key(parser)
+    parser.add_argument(
+        "--fence", type=_fence, default=None, help=_("Release the lock only if it is held with this fence.")
+    )
+    parser.add_argument("--reason", default="", help=_("The reason, for the log and the signal."))
+    parser.add_argument("--yes", action="store_true", help=_("Don't ask for confirmation."))
 
 
-def _of_release_dead(parser: Any) -> None:
-    parser.add_argument("--yes", action="store_true", help=_("Don't ask."))
+def _add_release_dead(parser: Any) -> None:
+    parser.add_argument("--yes", action="store_true", help=_("Don't ask for confirmation."))
 
 
-def _of_fence(parser: Any) -> None:
+def _add_fence(parser: Any) -> None:
     parser.add_argument(
         "--at-least", type=_fence, default=None, help=_("Move the counter forward to this number. It never goes back.")
     )
-    parser.add_argument("--yes", action="store_true", help=_("Don't ask."))
+    parser.add_argument("--yes", action="store_true", help=_("Don't ask for confirmation."))
 
 
-_ADD: dict[str, Callable[[Any], None]] = {
-    "list": _choice,
-    "watch": _of_watch,
-    "show": _key,
-    "release": _of_release,
-    "release-dead": _of_release_dead,
-    "fence": _of_fence,
+_ADD_ARGUMENTS: dict[str, Callable[[Any], None]] = {
+    "list": _add_selection,
+    "watch": _add_watch,
+    "show": _add_key,
+    "release": _add_release,
+    "release-dead": _add_release_dead,
+    "fence": _add_fence,
 }
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1_000_000:
-        raise ArgumentTypeError(_("%s is no number from 1 to 1000000") % repr(text))
+        raise ArgumentTypeError(_("%s isn't a number from 1 to 1000000") % repr(text))
     return int(text)
 
 
 def _fence(text: str) -> int:
     if not text.isdecimal() or int(text) > LARGEST_FENCE:
-        raise ArgumentTypeError(_("%s is no fence: a whole number of some 16 digits") % repr(text))
+        raise ArgumentTypeError(_("%s isn't a fence, which is a whole number of about 16 digits") % repr(text))
     return int(text)
 
 
@@ -142,5 +146,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 86_400:
-        raise ArgumentTypeError(_("%s is no number of seconds from 0.1 to 86400") % repr(text))
+        raise ArgumentTypeError(_("%s isn't a number of seconds from 0.1 to 86400") % repr(text))
     return value

@@ -1,4 +1,4 @@
-"""The output of the verbs as JSON values."""
+"""Converts locks, pages and server facts to JSON values, for the option ``--json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Console``: output, questions, exit codes and errors of aliases, for all verbs."""
+"""``Console``: the output, questions, exit codes and store errors of all verbs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Options = Mapping[str, Any]
 
 
 class UsageError(Exception):
-    """The command can't be carried out with these arguments. The text says what to do."""
+    """The command can't be carried out with these arguments. The message says what to do."""
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class Console:
         return sys.stdin.readline().strip().casefold() in {"y", "yes", _("yes").casefold()}
 
     def ask_each(self, aliases: Sequence[str], ask: Callable[[str], T]) -> dict[str, T]:
-        """Call a function for each alias. The errors of aliases that are down are kept in ``down``; the others still
-        count."""
+        """Call a function for each alias, and return the results. The errors of aliases that are down are collected in
+        ``down`` instead."""
         found: dict[str, T] = {}
         self.down = {}
         for alias in aliases:
@@ -112,7 +112,7 @@ def alias_of(options: Options) -> str:
 
 
 def actor() -> str:
-    """The user and host that run this command."""
+    """The user and host that run this command, as ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container's user without a name

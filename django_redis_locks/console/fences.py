@@ -52,11 +52,11 @@ def _show(console: Console, found: dict[str, list[FenceCounter]]) -> None:
         answers = {alias: [as_json.of_counter(counter) for counter in each] for alias, each in found.items()}
         console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     elif found:
-        heads = [_("ALIAS"), _("BUCKET"), _("LAST FENCE"), _("SERVER'S CLOCK"), _("NEXT FENCE")]
-        lines = [_line(alias, counter) for alias, each in found.items() for counter in each]
-        console.say(*table([heads, *lines]))
+        header = [_("ALIAS"), _("BUCKET"), _("LAST FENCE"), _("SERVER'S CLOCK"), _("NEXT FENCE")]
+        rows = [_row(alias, counter) for alias, each in found.items() for counter in each]
+        console.say(*table([header, *rows]))
 
 
-def _line(alias: str, counter: FenceCounter) -> list[str]:
+def _row(alias: str, counter: FenceCounter) -> list[str]:
     numbers = counter.bucket, counter.last, counter.clock, counter.next
     return [distinct(alias), *map(str, numbers)]

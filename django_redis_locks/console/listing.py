@@ -114,7 +114,7 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
     rows = [row for page in pages.values() for row in page.rows]
     total = sum(page.total for page in pages.values())
     if rows:
-        heads = [
+        header = [
             _("ALIAS"),
             _("KEY"),
             _("STATE"),
@@ -124,7 +124,7 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
             _("FENCE"),
             _("WAITING"),
         ]
-        cells = [heads, *map(_cells, rows)]
+        cells = [header, *map(_cells, rows)]
         if any(row.task_id is not None for row in rows):
             tasks = [_("TASK"), *(distinct(row.task_id or "") for row in rows)]
             cells = [[*line, task] for line, task in zip(cells, tasks, strict=True)]
@@ -154,7 +154,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _frame(console: Console, pages: Mapping[str, Page]) -> str:
-    """The output of one refresh: a screen on a terminal, else a paragraph."""
+    """The output of one refresh: on a terminal a cleared and filled screen, otherwise a paragraph."""
     lines = [*_lines(pages), *errors_text(console.down).splitlines()]
     if not console.out.isatty():
         return "\n".join([*lines, "", ""])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def release(console: Console, options: Options) -> int:
-    """Release the hold that was shown, or the one with ``fence``, but no later one."""
+    """Release a lock if it is still held as it was shown, or with the fence ``--fence``; never a later holder's."""
     if not options["yes"] and (console.json or not has_terminal()):
         raise UsageError(
             _("There is no terminal to ask on: add --yes to release it without a question. Nothing was released.")
@@ -61,7 +61,8 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
         return _("No process holds it. Nothing was released.")
     if info.state == "done":
         return _("That job is done: there is nothing to release. Nothing was released.")
-    spare = RESERVED_FENCES if info.version is None else 0  # a record has one version at a time
+    # A lock may have handed out fences that it had reserved; a record has one version at a time
+    spare = RESERVED_FENCES if info.version is None else 0
     if fence is not None and (info.fence is None or not 0 <= fence - info.fence <= spare):
         return _(
             "Its hold doesn't have the fence %(fence)d but %(present)s: that hold is over, or there never was one. "
@@ -83,10 +84,10 @@ def _warning(info: LockInfo) -> str:
 
 def _changed(now: LockInfo) -> str:
     if now.state == "foreign":
-        return _("That is no lock: it stays. Nothing was released.")
+        return _("The key holds something else than a lock. Nothing was released.")
     if now.state == "free":
         return _("It was released in the meantime, not by this command.")
-    return _("It is another hold by now. Nothing was released.")
+    return _("Another holder has the lock by now. Nothing was released.")
 
 
 def _finish(console: Console, info: LockInfo, text: str, *, released: bool) -> int:

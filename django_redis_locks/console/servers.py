@@ -34,8 +34,8 @@ def ping(console: Console, options: Options) -> int:
         }
         console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     elif found:
-        heads = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
-        console.say(*table([heads, *(_answer(alias, facts) for alias, facts in found.items())]))
+        header = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
+        console.say(*table([header, *(_ping_row(alias, facts) for alias, facts in found.items())]))
     return console.code(found)
 
 
@@ -47,21 +47,21 @@ def stats(console: Console, options: Options) -> int:
     if console.json:
         answers = {
             alias: {
-                "held": some.counts.held,
-                "expired": some.counts.expired,
-                "queued": some.counts.queued,
-                "server": as_json.of_facts(some.facts),
+                "held": stats.counts.held,
+                "expired": stats.counts.expired,
+                "queued": stats.counts.queued,
+                "server": as_json.of_facts(stats.facts),
             }
-            for alias, some in found.items()
+            for alias, stats in found.items()
         }
         console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     else:
-        for alias, some in found.items():
-            console.say(distinct(alias), *pairs(_about(some)), "")
+        for alias, stats in found.items():
+            console.say(distinct(alias), *pairs(_lines_of(stats)), "")
     return console.code(found)
 
 
-def _answer(alias: str, facts: Facts) -> list[str]:
+def _ping_row(alias: str, facts: Facts) -> list[str]:
     return [
         distinct(alias),
         f"{facts.round_trip * 1000:.1f} ms",
@@ -71,8 +71,8 @@ def _answer(alias: str, facts: Facts) -> list[str]:
     ]
 
 
-def _about(some: _Stats) -> list[tuple[str, str]]:
-    counts, facts = some
+def _lines_of(stats: _Stats) -> list[tuple[str, str]]:
+    counts, facts = stats
     lines = [
         (_("held"), str(counts.held)),
         (_("expired within the last hour"), str(counts.expired)),
@@ -82,16 +82,16 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
     if facts.server == MEMORY:
         return [*lines[:3], (_("server"), _("the memory of this process; other processes have locks of their own"))]
     if facts.uptime is not None:
-        lines.append((_("up for"), span(facts.uptime)))
+        lines.append((_("uptime"), span(facts.uptime)))
     if facts.memory is not None:
         most = bytes_of(facts.most_memory) if facts.most_memory else _("no limit")
         lines.append((_("memory"), f"{bytes_of(facts.memory)} / {most}"))
     if facts.policy:
-        lines.append((_("when it is full"), distinct(facts.policy)))
+        lines.append((_("eviction policy"), distinct(facts.policy)))
     if facts.evicted is not None:
-        lines.append((_("keys thrown away"), str(facts.evicted)))
+        lines.append((_("evicted keys"), str(facts.evicted)))
     if facts.appends is not None:
-        lines.append((_("on disk"), distinct(_on_disk(facts))))
+        lines.append((_("persistence"), distinct(_persistence(facts))))
     if facts.clients is not None:
         lines.append((_("clients"), f"{facts.clients} / {facts.most_clients or '?'}"))
     if facts.ahead is not None:
@@ -101,7 +101,7 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
     return lines
 
 
-def _on_disk(facts: Facts) -> str:
+def _persistence(facts: Facts) -> str:
     if facts.appends:
         return f"appendonly yes, appendfsync {facts.syncs or '?'}"
     return "appendonly no, " + {True: _("snapshots"), False: _("nothing"), None: "?"}[facts.saves]

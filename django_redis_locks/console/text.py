@@ -1,4 +1,4 @@
-"""Text for a terminal: widths, tables, durations, sizes, states."""
+"""Formats text for a terminal: column widths, tables, durations, sizes, states."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_page_of_a_lock_shows_time_zone_holder_and_command(
     page = text(client.get(detail("order:42")))
     since = f'datetime="{info.since.isoformat(timespec="seconds")}"'
     holder = ("order:42", str(info.holder.pid), info.holder.host, info.holder.thread, str(info.fence))
-    for expected in (*holder, since, "CST", "python manage.py redis_locks show order:42", "nobody"):
+    for expected in (*holder, since, "CST", "python manage.py redis_locks show order:42", "no process"):
         assert expected in page
     assert 'name="_save"' not in page
     settings.USE_TZ = False
@@ -224,7 +224,7 @@ def test_foreign_value_under_a_key_is_shown_and_not_released(client: Client, red
         server.set("lock:{0}:k:order:42", "something else")
     assert columns(client.get(LIST))["state"] == "not a lock"
     page = text(client.get(detail("order:42")))
-    assert "Something else lives under its key" in page
+    assert "The store has something else under its key" in page
     assert "redis-lock-force" not in page
     with pytest.raises(LockError):
         grant.release()
@@ -272,7 +272,7 @@ def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, se
     assert FORCE in text(client.get(detail("a")))
     page = ask(client, "a")
     holder = (str(info.holder.host), f"pid {info.holder.pid}", str(info.fence))
-    for expected in (*holder, "nobody", "The holder keeps running until it notices"):
+    for expected in (*holder, "no process", "The holder keeps running until it notices"):
         assert expected in text(page)
     after = client.post(FORCE, confirmed(page), follow=True)
     assert messages(after) == ["Released: a."]

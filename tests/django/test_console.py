@@ -216,7 +216,7 @@ def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest
     monkeypatch.setattr(inspection, "find", find)
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     ended = call("release", "order:1", *(["--yes"] if yes else []))
-    assert (ended.code, "another hold by now" in ended.out) == (1, True)
+    assert (ended.code, "Another holder has the lock" in ended.out) == (1, True)
     second[0].release()
 
 

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 class Command(BaseCommand):
     """The command. Exit codes: 0 success, 1 nothing found or released, 2 wrong arguments, 3 a store is down."""
 
-    help = "Show which locks are held, and free them."
+    help = "Show which locks are held, and release them."
     requires_system_checks = ()
     """None, so that locks can be shown and released while a system check of the project fails."""
 
