@@ -27,8 +27,8 @@ from ..core.owners import running_loop
 from ..core.registry import registry
 from ..core.replies import parse_freed
 from ..core.tuning import DEFAULT
-from ..core.wakeup import TaskEvent, ThreadEvent
-from .local_queue import LocalQueues
+from ..core.wait_events import TaskEvent, ThreadEvent
+from .local_queues import LocalQueues
 from .maintenance import MaintenanceThread
 from .outages import outage_of
 

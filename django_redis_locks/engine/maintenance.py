@@ -25,7 +25,7 @@ from ..core import clock, events
 from ..core.background_thread import BackgroundThread, end_process_on_exit
 from ..core.errors import LockBackendError
 from ..core.hold import Hold
-from ..core.wakeup import ThreadEvent, call_and_wait
+from ..core.wait_events import ThreadEvent, call_and_wait
 from .cleanup import CleanupQueue
 from .confirmation import Confirmations
 from .lease_endings import LeaseEndings

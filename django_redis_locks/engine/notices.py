@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.background_thread import BackgroundThread, end_process_on_exit
 from ..core.errors import LockBackendError
-from ..core.wakeup import ThreadEvent, call_and_wait
+from ..core.wait_events import ThreadEvent, call_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from ..core import clock, forks
 from ..core.background_thread import BackgroundThread
 from ..core.errors import LockBackendError
 from ..core.tuning import Tuned
-from ..core.wakeup import ThreadEvent
+from ..core.wait_events import ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

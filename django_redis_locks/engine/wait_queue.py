@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..core import clock
 from ..core.queue_values import Attempt, QueueOutage
-from ..core.wakeup import TaskEvent, ThreadEvent
+from ..core.wait_events import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

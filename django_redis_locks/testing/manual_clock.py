@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from ..core import clock
 from ..core.owners import running_loop
-from ..core.wakeup import TaskEvent
+from ..core.wait_events import TaskEvent
 from ..engine.maintenance import maintenance_threads
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import LocalQueues
+from django_redis_locks.engine.local_queues import LocalQueues
 from django_redis_locks.primitives.shared import index as listing
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.record_values import queued_index

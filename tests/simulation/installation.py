@@ -20,7 +20,7 @@ from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
-from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import local_queues as queues
 from django_redis_locks.engine import maintenance as renewal
 from django_redis_locks.engine import outages, wait_queue
 from django_redis_locks.engine.engine import Engine

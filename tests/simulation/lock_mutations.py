@@ -13,7 +13,7 @@ from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
 from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import WaitQueue
+from django_redis_locks.engine.local_queues import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.network import SimulatedSubscriber

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redis_locks.engine import local_queue
+from django_redis_locks.engine import local_queues
 from django_redis_locks.testing import ManualClock
 from tests.unit.engine.queue_fixtures import StandaloneQueues
 
@@ -14,7 +14,7 @@ from tests.unit.engine.queue_fixtures import StandaloneQueues
 @pytest.fixture
 def queues(monkeypatch: pytest.MonkeyPatch, virtual_time: ManualClock) -> StandaloneQueues:
     """Local wait queues without random delays."""
-    monkeypatch.setattr(local_queue, "random", lambda: 0.0)
+    monkeypatch.setattr(local_queues, "random", lambda: 0.0)
     return StandaloneQueues()
 
 

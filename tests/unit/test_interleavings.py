@@ -18,7 +18,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import LocalQueues, WaitQueue
+from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared import acquisition, wait_loop
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms

@@ -15,7 +15,7 @@ from ...core.commands import Command, Effect, Program
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from ...core.runner import arun, run
-from ...core.wakeup import TaskEvent
+from ...core.wait_events import TaskEvent
 from ..results import MISSING
 from . import background
 from . import loader as loaders

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import clock, forks
-from ...core.wakeup import TaskEvent, ThreadEvent
+from ...core.wait_events import TaskEvent, ThreadEvent
 from ..errors import for_another_caller
 from ..results import MISSING
 

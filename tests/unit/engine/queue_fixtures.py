@@ -14,7 +14,7 @@ from django_redis_locks.core.effects import HandOver, LeaveQueue, NotifyWaiters,
 from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.engine.local_queue import LocalQueues
+from django_redis_locks.engine.local_queues import LocalQueues
 from tests.unit.core.holds import LEASE, a_hold
 
 LOCK_ID = LockId("store", "lock")

@@ -14,7 +14,7 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
 from django_redis_locks.core.queue_values import HandedOverLock
-from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import local_queues as queues
 from django_redis_locks.engine import wait_queue
 from django_redis_locks.primitives.shared import requests as wishes
 

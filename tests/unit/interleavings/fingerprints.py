@@ -21,7 +21,7 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queue_values import QueueOutage, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import LocalQueues, WaitQueue
+from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 

@@ -15,7 +15,7 @@ import pytest
 from django_redis_locks.cache.loading import singleflight as module
 from django_redis_locks.cache.loading.singleflight import InflightLoad, LoadOutcome, SingleFlight
 from django_redis_locks.core import clock
-from django_redis_locks.core.wakeup import ThreadEvent
+from django_redis_locks.core.wait_events import ThreadEvent
 from tests.django.helpers import PATIENCE
 from tests.waiting import eventually
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
+from django_redis_locks.core.wait_events import TaskEvent, ThreadEvent
 from django_redis_locks.testing import ManualClock
 from tests.unit.engine.queue_fixtures import SOON
 

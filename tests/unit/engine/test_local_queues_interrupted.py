@@ -16,7 +16,7 @@ import pytest
 from django_redis_locks.core.effects import HandOver, LeaveQueue, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.queue_values import QueuePosition, Waiter
-from django_redis_locks.engine import local_queue
+from django_redis_locks.engine import local_queues
 from tests.unit.engine.queue_fixtures import LOCK_ID, NEVER, StandaloneQueues, address_of, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """Raises before the n-th executed line of local_queue.py, except where a ``with`` releases a mutex (its second
+    """Raises before the n-th executed line of local_queues.py, except where a ``with`` releases a mutex (its second
     visit): no signal is handled there."""
 
     def __init__(self, number: int) -> None:
@@ -46,14 +46,14 @@ class Interruption:
         return kind is Interrupted
 
     def _frame(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename == local_queue.__file__ else None
+        return self._line if frame.f_code.co_filename == local_queues.__file__ else None
 
     def _line(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             here = frame, frame.f_lineno
             again = here in self._entered
             self._entered.add(here)
-            if not (again and linecache.getline(local_queue.__file__, frame.f_lineno).lstrip().startswith("with ")):
+            if not (again and linecache.getline(local_queues.__file__, frame.f_lineno).lstrip().startswith("with ")):
                 if self._left == 0:
                     self.raised = True
                     raise Interrupted

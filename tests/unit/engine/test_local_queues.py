@@ -12,7 +12,7 @@ from django_redis_locks.core.hold import State
 from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.engine import local_queue
+from django_redis_locks.engine import local_queues
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE
 from tests.unit.engine.queue_fixtures import (
@@ -108,12 +108,12 @@ def test_key_without_waiters_is_forgotten(queues: StandaloneQueues) -> None:
         queues.leave_queue(waiter)
     queues.leave_queue(Waiter(LOCK_ID, None, "inbox:"))  # it never joined
     assert queues._queues == {}
-    for number in range(3 * local_queue.MAX_REMEMBERED_KEYS):
+    for number in range(3 * local_queues.MAX_REMEMBERED_KEYS):
         lock_id = LockId("store", f"lock:{number}")
         queues.leave_queue(queues.join(lock_id=lock_id))
         queues.notify_release(lock_id, woke=True)
-    assert 0 < len(queues._contended_until) <= local_queue.MAX_REMEMBERED_KEYS
-    assert 0 < len(queues._yield_until) <= local_queue.MAX_REMEMBERED_KEYS
+    assert 0 < len(queues._contended_until) <= local_queues.MAX_REMEMBERED_KEYS
+    assert 0 < len(queues._yield_until) <= local_queues.MAX_REMEMBERED_KEYS
     assert queues._queues == {}
 
 

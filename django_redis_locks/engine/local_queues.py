@@ -1,5 +1,5 @@
-"""The local wait queues of one store: one queue per lock and event loop, and one per lock for the
-threads of the process.
+"""The table of the local wait queues (``WaitQueue``) of one store: one queue per lock and event loop, and one per lock
+for the threads of the process.
 
 Loops and threads don't share a queue, because a blocked loop at its head would hold up every waiter behind it. Only the
 head of a queue sends requests; the other waiters cost nothing. A queue counts its wake-ups, and the head tries again
