@@ -1,7 +1,7 @@
 """Distributed locks for Django, on Redis.
 
 ``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` returns the newest grant
-of the thread or task. The rest are values, errors, and the base of ``celery_locks``: ``clock``, ``key_maker``,
+of the thread or task. The other names are values, errors, and functions for ``celery_locks``: ``clock``, ``key_maker``,
 ``release_leftovers``.
 
 Example::

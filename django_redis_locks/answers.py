@@ -23,16 +23,16 @@ _REFUSED = "_redis_lock_refused"
 
 
 def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> HttpResponse:
-    """The response of a decorated view whose lock is busy, for code that catches the error or handles conflicts itself.
+    """Return the response that a decorated view sends when its lock is busy, for code that handles the error itself.
 
     Args:
-        request: its ``Accept`` selects a page, problem details or a text.
+        request: the request, whose ``Accept`` header selects an HTML page, problem details or a text.
         error: the exception that was raised, or passed to the handler.
 
     Returns:
-        A response with ``error.status`` (409, 429, or the lock's ``status=``) for a busy lock, 503 for a store that is
-        down, with ``Retry-After`` and ``Cache-Control: no-store``. A page is the template
-        ``redis_locks/<status>.html``, if there is one, and is rendered when the view has returned.
+        A response with ``Retry-After`` and ``Cache-Control: no-store``. The status is ``error.status`` (409, 429, or the
+        lock's ``status=``) for a busy lock, and 503 if the store is down. The HTML page is the template
+        ``redis_locks/<status>.html``, if the project has one; it is rendered after the view has returned.
 
     Example::
 
@@ -48,7 +48,7 @@ def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> H
 
 
 def unusable_request(request: HttpRequest, status: int) -> HttpResponse:
-    """The response to a request that lacks a part of the key."""
+    """Return the response to a request that lacks a part of the key."""
     return _answer(request, status, _unusable_text(), None)
 
 
@@ -57,7 +57,7 @@ def _unusable_text() -> str:
 
 
 def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
-    """A sentence about the error for the user."""
+    """Return a sentence about the error for the user."""
     if isinstance(error, LockKeyError):
         return _unusable_text()
     if isinstance(error, LockBackendError):
@@ -68,7 +68,7 @@ def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
 
 
 def report_unavailable(error: LockBackendError) -> None:
-    """Emit an event for a store that is down: the 503 hides the exception."""
+    """Emit an event for a store that is down, because the exception isn't raised: the response is a 503."""
     context = (error.key or "", error.name or "", error.alias or "")
     events.emit(events.BackendFailed(*context, "acquire, answered with 503", str(error)))
 
@@ -86,7 +86,7 @@ def _answer(request: HttpRequest, status: int, detail: str, retry_after: int | N
 
 
 def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
-    """Problem details (RFC 9457) or a text."""
+    """Return problem details (RFC 9457) or a text."""
     if request.get_preferred_type([_TEXT, *_JSON]) in _JSON:
         problem = {"type": "about:blank", "title": responses.get(status, "Refused"), "status": status, "detail": detail}
         return JsonResponse(problem, status=status, content_type="application/problem+json")
@@ -94,8 +94,8 @@ def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse | None:
-    """The project's page, or None. Django renders it later; for an async view in a thread, where it may use the
-    database."""
+    """Return the project's HTML page, or None. Django renders it later, for an async view in a thread, where the template
+    may use the database."""
     try:
         template = get_template(f"redis_locks/{status}.html")
     except TemplateDoesNotExist:
@@ -104,18 +104,18 @@ def _page(request: HttpRequest, status: int, detail: str, retry_after: int | Non
     return TemplateResponse(request, template, context, status=status)
 
 
-# Django logs each 4xx as a WARNING of "django.request". A busy lock is normal, and is logged by this package already.
+# Django logs each 4xx response as a WARNING of "django.request". A busy lock is normal, and this package has logged it.
 
 
 def expect_refusal(request: HttpRequest, refused: bool = True) -> None:
-    """Note whether a 4xx of this request is due to a busy lock, so that Django doesn't log it."""
-    setattr(getattr(request, "_request", request), _REFUSED, refused)  # Django's request inside the framework's
+    """Mark a request whose 4xx response is due to a busy lock, so that Django doesn't log it."""
+    setattr(getattr(request, "_request", request), _REFUSED, refused)  # _request: Django's request inside that of DRF
     if refused:
-        _log.addFilter(_is_unexpected)  # added once; repeated, since logging may be configured again
+        _log.addFilter(_is_unexpected)  # each time, because the logging may be configured again; added only once
 
 
 def _is_unexpected(record: logging.LogRecord) -> bool:
-    """A filter of the log "django.request": drops the records of refused requests."""
+    """A filter for the log "django.request" that drops the records of marked requests."""
     return getattr(record, "status_code", 500) >= 500 or not getattr(getattr(record, "request", None), _REFUSED, False)
 
 

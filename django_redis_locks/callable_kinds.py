@@ -1,4 +1,4 @@
-"""What an object is that a decorator is applied to: a function, or something that a decorator can't wrap."""
+"""Classifies the objects that a decorator is applied to: functions, and kinds of objects that can't be decorated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from django.utils.functional import cached_property
 Kind: TypeAlias = Literal[
     "class", "classmethod", "staticmethod", "property", "partialmethod", "task", "value", "generator"
 ]
-"""A kind of object that ``@redis_lock`` and ``@cached`` refuse, each with a message of its own."""
+"""The kinds of objects that ``@redis_lock`` and ``@cached`` don't accept. Each has its own error message."""
 
 
 def refused_kind(target: Any) -> Kind | None:
-    """The kind of a target that is no plain callable, or None. A task is one of Celery or of ``django.tasks``."""
+    """Return the kind of a target that can't be decorated; None for a plain callable. "task" is a task of Celery or
+    ``django.tasks``."""
     for types, kind in _KINDS:
         if isinstance(target, types):
             return kind
@@ -38,29 +39,29 @@ _KINDS: tuple[tuple[Any, Kind], ...] = (
 
 
 def name_of(target: Any) -> str:
-    """The qualified name of a target, or of its class."""
+    """Return the qualified name of a target, or of its class."""
     return str(getattr(target, "__qualname__", None) or type(target).__qualname__)
 
 
 def is_async(target: Any) -> bool:
-    """Whether a call returns an awaitable, as far as the code shows. Of an object its ``__call__`` counts."""
+    """Return whether a target, or the ``__call__`` of an object, is a coroutine function."""
     return iscoroutinefunction(target) or iscoroutinefunction(_called_function(target))
 
 
 def without_partial(target: Any) -> Any:
-    """The callable inside any ``functools.partial``."""
+    """Return the callable inside any ``functools.partial``."""
     while isinstance(target, functools.partial):
         target = target.func
     return target
 
 
 def function_of(target: Any) -> Any:
-    """The function of a partial or a bound method."""
+    """Return the function of a partial or a bound method."""
     target = without_partial(target)
     return getattr(target, "__func__", target)
 
 
 def _called_function(target: Any) -> Any:
-    """The function that a call runs."""
+    """Return the function that a call runs."""
     found = function_of(target)
-    return found if inspect.isroutine(found) else function_of(getattr(type(found), "__call__", None))  # noqa: B004 - not asked whether
+    return found if inspect.isroutine(found) else function_of(getattr(type(found), "__call__", None))  # noqa: B004 - reads the method, to classify it

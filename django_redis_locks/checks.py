@@ -22,7 +22,7 @@ TAG = "redis_locks"
 
 
 def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """All problems of all aliases."""
+    """Return all errors and warnings about all aliases."""
     table = getattr(settings, conf.SETTING, None)
     if table is None:
         return [_without_setting()]
@@ -31,8 +31,8 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     found = [
         check_message(problem)
         for alias, entry in table.items()
-        for look in (conf.problems, conf.handler_problems)
-        for problem in look(alias, entry)
+        for find_problems in (conf.problems, conf.handler_problems)
+        for problem in find_problems(alias, entry)
     ]
     if DEFAULT not in table:
         found.append(check_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
@@ -45,7 +45,7 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
                 conf.Problem(
                     "W004",
                     f"{conf.SETTING}[{alias!r}] keeps its locks in the memory of one process.",
-                    "Other processes don't see them. Outside of tests and development use a Redis server.",
+                    "They don't exclude other processes. Use a Redis server, except in tests and development.",
                 )
             )
             for alias in table
@@ -55,9 +55,9 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
 
 
 def _decorator_problems(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """Aliases and names of decorated callables that aren't in the settings, and names in the settings without a
-    callable."""
-    with suppress(Exception):  # importing views decorates them; Django's own check reports what fails
+    """Yield aliases of decorated callables that aren't in the settings, and names in the settings that no decorated
+    callable has."""
+    with suppress(Exception):  # import the views, which decorates them; Django's own check reports failed imports
         _ = get_resolver().url_patterns
     uses = declared()
     for using, name in uses:
@@ -75,23 +75,23 @@ def _decorator_problems(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
             where = f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]"
             others = [other for using, other in uses if using == alias and other not in names]
             close = closest(name, others, similarity=0.8)
-            of_calls = [key for key in override if key in DECORATOR_KEYS]
+            decorator_keys = [key for key in override if key in DECORATOR_KEYS]
             if close:
                 yield conf.Problem(
                     "W060",
-                    f"{where} is the name of no @redis_lock.",
+                    f"{where}: no @redis_lock has this name.",
                     f"{hint(close)} If lock objects have this name, silence this check.",
                 )
-            elif of_calls:
+            elif decorator_keys:
                 yield conf.Problem(
                     "W060",
-                    f"{where} is the name of no @redis_lock, and {of_calls[0]} is for one.",
-                    "A name is that of name=, or the template, or the module and the function. Its module may not be imported.",
+                    f"{where}: no @redis_lock has this name, and only @redis_lock uses {decorator_keys[0]}.",
+                    "The name is the value of name=, or the template, or the module and the function. Perhaps its module isn't imported.",
                 )
 
 
 def _shared_databases(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """Aliases that share a database and a prefix, so that equal keys are the same lock."""
+    """Yield aliases that share a database and a prefix, so that equal keys are the same lock."""
     seen: dict[tuple[str, str], str] = {}
     for alias in table:
         client = locks[alias]
@@ -99,13 +99,13 @@ def _shared_databases(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
         if first != alias:
             yield conf.Problem(
                 "W061",
-                f"{conf.SETTING}[{first!r}] and [{alias!r}] have one database and one KEY_PREFIX.",
-                "Locks of the same key exclude each other there. Give one of them a KEY_PREFIX of its own.",
+                f"{conf.SETTING}[{first!r}] and [{alias!r}] have the same database and the same KEY_PREFIX.",
+                "Their locks with the same key exclude each other. Set another KEY_PREFIX for one of them.",
             )
 
 
 def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """Problems that matter in production only."""
+    """Return warnings that matter in production only."""
     table = getattr(settings, conf.SETTING, None)
     if not isinstance(table, Mapping):
         return []
@@ -114,7 +114,7 @@ def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.Ch
             conf.Problem(
                 "W026",
                 f"{where}: sections run without a lock while the store is down.",
-                "Set ON_BACKEND_ERROR to 'closed' unless that is what you want.",
+                "Set ON_BACKEND_ERROR to 'closed', unless this is intended.",
             )
         )
         for alias, entry in table.items()
@@ -123,7 +123,7 @@ def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.Ch
 
 
 def _open_entries(where: str, entry: Any) -> Iterator[str]:
-    """The entries of one alias with ``ON_BACKEND_ERROR`` "open"."""
+    """Yield the entries of one alias with ``ON_BACKEND_ERROR`` "open"."""
     if isinstance(entry, Mapping):
         if entry.get("ON_BACKEND_ERROR") == "open":
             yield where
@@ -134,19 +134,19 @@ def _open_entries(where: str, entry: Any) -> Iterator[str]:
 
 
 def _without_setting() -> checks.CheckMessage:
-    """The message for a project without ``REDIS_LOCKS``."""
+    """Return the message for a project without ``REDIS_LOCKS``."""
     if caches.why_not_usable(DEFAULT) is None:
         return check_message(
             conf.Problem(
                 "W010",
-                f"{conf.SETTING} isn't set: locks live in the database of the cache {DEFAULT!r}.",
-                "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+                f"{conf.SETTING} isn't set: locks are in the database of the cache {DEFAULT!r}.",
+                "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
             )
         )
     return check_message(
         conf.Problem(
             "W003",
-            f"{conf.SETTING} isn't set, and the cache {DEFAULT!r} is no Redis: there are no locks.",
+            f"{conf.SETTING} isn't set, and the cache {DEFAULT!r} isn't on Redis: locks can't be used.",
             f"Set {conf.SETTING} = {{'default': {{'LOCATION': 'redis://127.0.0.1:6379/0'}}}}.",
         )
     )

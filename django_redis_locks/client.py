@@ -30,11 +30,11 @@ T = TypeVar("T")
 _NO_OPTIONS: Options = (None, None, None, None, None, None, True)
 
 CACHED_KEYS = 4096
-"""The number of keys, and of combinations of options, that are cached: most locks are made repeatedly."""
+"""The number of keys, and of combinations of options, that are cached, because most locks are made repeatedly."""
 
 
 class LockAddress(NamedTuple):
-    """The place of a lock or record in the store, its key and its name."""
+    """The arguments that identify a lock or record: its keys in the store, the user's key, its name and its alias."""
 
     lock_id: LockId
     keys: LockKeys
@@ -44,7 +44,7 @@ class LockAddress(NamedTuple):
 
 
 class Locks(LockMaker):
-    """Makes the locks and records of one alias. They are cheap; make one for each use."""
+    """Makes the locks and records of one alias. Lock objects are cheap: make a new one for each use."""
 
     def __init__(self, settings: AliasSettings, engine: Engine) -> None:
         self.settings = settings
@@ -62,7 +62,7 @@ class Locks(LockMaker):
         self.engine.close()
 
     def overrides(self, name: str) -> Overrides:
-        """The options of ``LOCKS[name]``."""
+        """Return the options of ``LOCKS[name]``."""
         return self.settings.names.get(name, EMPTY_OVERRIDES)
 
     def _make_record(
@@ -82,7 +82,7 @@ class Locks(LockMaker):
         if on_lost is not None:
             if not lock_options.auto_release:
                 raise TypeError(
-                    "a lock with auto_release=False ends with its lease, which is no loss: leave on_lost out"
+                    "a lock with auto_release=False always ends with its lease, so on_lost is never called: leave it out"
                 )
             lock_options = replace(lock_options, on_lost=validate_on_lost(on_lost))
         kind = TransactionLock if lock_options.database else Lock
@@ -98,19 +98,19 @@ class Locks(LockMaker):
         return LockAddress(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def listed(self, key: str) -> Lock:
-        """The lock that lists show with this key."""
+        """Return the lock with a key that came from a list of locks, where long keys end with a hash."""
         keys = self._key_layout.keys_of_escaped(escape_again(key))
         address = self._at(keys, key, None)
         return Lock(self.engine, *address, self._lock_options(address.name, *_NO_OPTIONS), False)
 
     @property
     def indexes(self) -> list[str]:
-        """The keys of its indexes in the store."""
+        """The store's keys of the indexes of this alias."""
         return self._key_layout.indexes()
 
     @property
     def fence_counters(self) -> list[str]:
-        """The keys of its fence counters in the store, by the numbers of their buckets."""
+        """The store's keys of the fence counters of this alias, in the order of their buckets."""
         return self._key_layout.fence_counters()
 
     def default_wait(self, name: str) -> float:
@@ -125,7 +125,7 @@ class Locks(LockMaker):
         return _first_given(self.overrides(name).wait, self.settings.wait)
 
     def max_hold(self, name: str) -> float:
-        """The seconds after which a lock of this name isn't renewed any more."""
+        """Return the seconds after which a lock of this name isn't renewed any more."""
         return _first_given(self.overrides(name).max_hold, self.settings.max_hold)
 
     def _default_options(self, overrides: Overrides) -> LockOptions:
@@ -156,7 +156,7 @@ class Locks(LockMaker):
         hold_using: str | None,
         auto_release: bool,
     ) -> LockOptions:
-        """Return the options of a lock of this name, those of its call site first."""
+        """Return the options of a lock of this name. The arguments override the settings."""
         overrides = self.overrides(name)
         lock_options = self._default_options(overrides)
         if renew is not None:

@@ -1,7 +1,7 @@
-"""``locks``: the aliases of ``REDIS_LOCKS``, one client per alias and process.
+"""``locks``: the aliases of ``REDIS_LOCKS``, with one client per alias and process.
 
-Unlike Django's connection handlers it has one object for all threads and tasks: queues, renewal and connections belong
-to the process.
+Django's connection handlers have a connection per thread. Here all threads and tasks share a client, because queues,
+renewal and connections belong to the process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LockHandler(LockMaker):
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._configured: Mapping[str, Any] | None = None
         self.tuning = Tuning()
-        """The tunables of engines that are created from now on. For tests."""
+        """The tuning of engines that are created later. For tests."""
 
     def __getitem__(self, alias: str) -> Locks:
         """Return the locks of an alias.
@@ -81,7 +81,7 @@ class LockHandler(LockMaker):
         return self[DEFAULT]._make_record(key, name, wait, on_backend_error)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
-        """Set the settings of a program without Django's. ``REDIS_LOCKS`` in Django's settings takes precedence.
+        """Configure a program that has no Django settings. ``REDIS_LOCKS`` in Django's settings takes precedence.
 
         Args:
             configuration: as ``REDIS_LOCKS``: a dict of aliases. None removes it.
@@ -90,8 +90,8 @@ class LockHandler(LockMaker):
         self.reset()
 
     def configuration(self) -> Mapping[str, Any]:
-        """The aliases and their entries. Without ``REDIS_LOCKS``, the connection of the cache "default" if that is on
-        Redis."""
+        """Return the aliases with their entries. Without ``REDIS_LOCKS``, the alias "default" uses the connection settings
+        of the cache "default", if that cache is on Redis."""
         try:
             table = getattr(settings, SETTING, None)
         except ImproperlyConfigured:  # Django's settings aren't configured
@@ -112,7 +112,7 @@ class LockHandler(LockMaker):
             client.close()
 
     def reset(self) -> None:
-        """Read the settings again at the next use. Locks that are held stay as they are."""
+        """Read the settings again at the next use. Held locks don't change."""
         with self._mutex.rlock:
             self._clients = {}
 
@@ -131,7 +131,7 @@ class LockHandler(LockMaker):
         return Locks(found, self._engine_of(found.backend, found.location, found.options))
 
     def _engine_of(self, backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
-        """The engine of a store. Aliases with equal settings share it."""
+        """Return the engine of a store. Aliases with equal settings share it."""
         key = (backend, location, repr(sorted(options.items())))
         with self._mutex.rlock:
             engine = self._engines.get(key)
@@ -148,5 +148,5 @@ on_settings_change(locks.reset)
 
 
 def engine_of(backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
-    """Return the engine of a store, for packages that have no alias of it."""
+    """Return the engine of a store, for packages that use the store without an alias."""
     return locks._engine_of(backend, location, options)

@@ -1,6 +1,6 @@
-"""The Redis servers in ``CACHES``: connection settings for locks, and databases that locks shouldn't share.
+"""Reads ``CACHES``: the connection settings for ``CACHE`` in ``REDIS_LOCKS``, and databases that locks shouldn't share.
 
-Locks use the address of a cache, never its client: that may hide errors, read from replicas, or clear the database."""
+Locks use the address of a cache, never its client, which may hide errors, read from replicas, or clear the database."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from django.utils.module_loading import import_string
 from ..backends.redis.urls import identity
 
 _POOL_OPTIONS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
-"""Options of a cache for its pool and its values, not for a connection."""
+"""Options of a cache that don't apply to a connection, but to its pool or its values."""
 
 
 WRAPS = "wraps_alias"
-"""A cache class with this attribute wraps the alias in its LOCATION."""
+"""The attribute of a cache class that wraps the cache whose alias is its LOCATION."""
 
 
 def wrapped_alias(alias: str) -> tuple[str, str]:
-    """The cache that keeps the values of a cache alias: itself, or the one that it wraps.
+    """Find the cache that stores the values of a cache alias: the cache itself, or the one that it wraps.
 
     Returns:
-        The alias of that cache, and the alias of the locks that the wrapper names, "" if none.
+        The alias of that cache, and the alias of locks in the wrapper's ``USING``, or "".
 
     Raises:
-        ImproperlyConfigured: it wraps itself, or an alias that doesn't exist.
+        ImproperlyConfigured: the cache wraps itself, or an alias that doesn't exist.
     """
     seen, using = [alias], ""
     while True:
@@ -45,7 +45,7 @@ def wrapped_alias(alias: str) -> tuple[str, str]:
 
 
 def wraps(entry: Any) -> bool:
-    """Whether an entry of ``CACHES`` wraps another alias. False if its class can't be imported."""
+    """Return whether an entry of ``CACHES`` wraps another alias. False if its class can't be imported."""
     try:
         return hasattr(import_string(entry["BACKEND"]), WRAPS)
     except (ImportError, KeyError, TypeError, AttributeError):
@@ -53,7 +53,8 @@ def wraps(entry: Any) -> bool:
 
 
 def why_not_usable(alias: object) -> tuple[str, str] | None:
-    """Why locks can't use the connection of a cache alias: the id of the check and a sentence. None if they can."""
+    """Return why locks can't use the connection settings of a cache alias, as the id of a check and a sentence; None if
+    they can."""
     try:
         entry = _caches().get(wrapped_alias(alias)[0]) if isinstance(alias, str) else None
     except ImproperlyConfigured as error:
@@ -66,7 +67,7 @@ def why_not_usable(alias: object) -> tuple[str, str] | None:
 
 
 def connection_settings(alias: str) -> tuple[str, dict[str, Any]]:
-    """The URL of a cache's first server, to which it writes, and the options of the connection."""
+    """Return the URL of a cache's first server, which receives its writes, and the options of the connection."""
     entry = _caches()[wrapped_alias(alias)[0]]
     return _locations(entry)[0], _options(entry)
 
@@ -81,14 +82,16 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
         options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
-    own = {key: value for key, value in options.items() if key not in _POOL_OPTIONS}
     return {
-        key: value for key, value in own.items() if value is not None or not key.endswith("timeout")
-    }  # ours are finite
+        key: value
+        for key, value in options.items()
+        # A cache may have unlimited timeouts (None), but a lock may not
+        if key not in _POOL_OPTIONS and (value is not None or not key.endswith("timeout"))
+    }
 
 
 def shares_database(location: str, options: Mapping[str, Any]) -> bool:
-    """Whether a cache uses the database of a URL with these options."""
+    """Return whether a cache uses the database of a URL with these options."""
     if "://" not in location:
         return False
     own = identity(location, options)
@@ -106,7 +109,7 @@ def redis_caches() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _identity(location: str, options: Mapping[str, Any]) -> str | None:
     try:
         return identity(location, options)
-    except ValueError:  # an invalid port: the cache doesn't work either
+    except ValueError:  # an invalid port, with which the cache can't work either
         return None
 
 

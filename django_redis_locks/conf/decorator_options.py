@@ -1,5 +1,4 @@
-"""The options of ``@redis_lock`` that a lock object doesn't have, and their validation, for call sites and
-``LOCKS``."""
+"""The options that only ``@redis_lock`` has, given at a function or in ``LOCKS``, and their validation."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRA
 
 @dataclass(frozen=True, slots=True)
 class DecoratorOptions:
-    """The options of one call site, or of ``LOCKS[name]``. None: not given."""
+    """The options of one ``@redis_lock``, or of ``LOCKS[name]``. None means that an option isn't given."""
 
     reentrant: bool | None = None
     auto_release: bool | None = None
@@ -44,13 +43,13 @@ class DecoratorOptions:
         return self.auto_release is False
 
     def merged_with(self, others: DecoratorOptions) -> DecoratorOptions:
-        """These options; for those not given, the others."""
+        """Return these options, with ``others`` for those that aren't given."""
         if others is EMPTY_OPTIONS:
             return self
         return DecoratorOptions(*[_either(self, others, field.name) for field in fields(DecoratorOptions)])
 
     def set_response(self, refused: LockNotAcquired) -> None:
-        """Set the status and ``Retry-After`` of the response to a refused request."""
+        """Set the status and ``Retry-After`` of the response to a request that didn't get the lock."""
         if self.keeps_lock:
             refused.rate_limited = True
             refused.status, refused.retry_header = 429, max(1, math.ceil(refused.retry_after))
@@ -69,7 +68,7 @@ def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any
 
 
 def validate_status(value: object, what: str = "status") -> int:
-    """Return the status of a refusal.
+    """Return the status of the response to a request that didn't get the lock.
 
     Raises:
         ValueError: not an int from 400 to 599.
@@ -93,7 +92,7 @@ def validate_on_key_error(value: Any, what: str = "on_key_error") -> int | Liter
 
 
 def validate_retry_after(value: object, what: str = "retry_after") -> bool | int:
-    """Return a ``Retry-After``: True for the time left of the lease, False for none, or seconds.
+    """Return the ``Retry-After`` option: True for the remaining lease, False for no header, or seconds.
 
     Raises:
         ValueError: none of these.
@@ -104,7 +103,8 @@ def validate_retry_after(value: object, what: str = "retry_after") -> bool | int
 
 
 def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = True) -> str | Handler:
-    """Return how a call is refused. A dotted path isn't imported yet: that may import a module that is being imported.
+    """Return the ``on_conflict`` option. A dotted path isn't imported yet, because its module may be in the middle of
+    its own import.
 
     Args:
         value: one of ``ANSWERS``, a handler or its dotted path.
@@ -122,7 +122,7 @@ def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = 
             return value
         if value in ANSWERS:
             raise ValueError(
-                f"{what} can't be {value!r} for all: write on_conflict={value!r} at the function, which returns None then"
+                f"{what} can't be {value!r} for all locks: write on_conflict={value!r} at a function, which then returns None"
             )
     words = ", ".join(map(repr, known))
     hint = did_you_mean(closest(value, known))
@@ -130,7 +130,7 @@ def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = 
 
 
 def validate_hold(value: Any, what: str = "hold") -> HoldUntil:
-    """Return until when the lock is held.
+    """Return the ``hold`` option: the lock is held until the end of the call, transaction or response.
 
     Raises:
         ValueError: not one of ``HoldUntil``.
@@ -154,5 +154,5 @@ def validate_methods(value: Any, what: str = "methods") -> frozenset[str]:
     for verb in found.difference(VERBS):
         close = closest(verb, VERBS, similarity=0.7)
         if close or not verb.isascii() or not verb.replace("-", "").isalpha():
-            raise ValueError(f"{what}: {verb!r} is no verb of HTTP{did_you_mean(close)}")
+            raise ValueError(f"{what}: {verb!r} isn't an HTTP verb{did_you_mean(close)}")
     return found

@@ -1,4 +1,4 @@
-"""The options of ``LOCKS[name]``, for locks of one name."""
+"""``LOCKS[name]``: the options for all locks with one name, which override those of the alias."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ DECORATOR_KEYS = (
     "ON_CONFLICT",
     "ON_KEY_ERROR",
 )
-"""The keys for ``@redis_lock`` only."""
+"""The keys that only ``@redis_lock`` uses."""
 
 PER_NAME = ("EXPIRE", "WAIT", "BACKEND_WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *DECORATOR_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The validated options for one name. None: not given. Lease in ms, other times in seconds."""
+    """The validated options for one name; None for an option that isn't given. The lease is in milliseconds, other
+    times are in seconds."""
 
     lease: int | None = None
     wait: float | None = None
@@ -49,27 +50,27 @@ EMPTY_OVERRIDES = Overrides()
 def read(entry: Mapping[str, Any]) -> Overrides:
     """Read the validated entry of a name, or the common keys of an alias."""
 
-    def given(key: str, convert: Any) -> Any:
+    def converted(key: str, convert: Any) -> Any:
         return convert(entry[key]) if key in entry else None
 
     return Overrides(
-        lease=given("EXPIRE", durations.lease_ms),
-        wait=given("WAIT", durations.wait_seconds),
-        backend_wait=given("BACKEND_WAIT", durations.wait_seconds),
-        renew=given("RENEW", bool),
-        max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
-        fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
-        metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
+        lease=converted("EXPIRE", durations.lease_ms),
+        wait=converted("WAIT", durations.wait_seconds),
+        backend_wait=converted("BACKEND_WAIT", durations.wait_seconds),
+        renew=converted("RENEW", bool),
+        max_hold=converted("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
+        fail_open=converted("ON_BACKEND_ERROR", lambda value: value == "open"),
+        metadata=converted("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
         decorator_options=DecoratorOptions(
-            reentrant=given("REENTRANT", bool),
-            auto_release=given("AUTO_RELEASE", bool),
-            methods=given("METHODS", decorator_options.validate_methods),
-            condition=given("CONDITION", import_callable),
-            status=given("STATUS", decorator_options.validate_status),
-            retry_after=given("RETRY_AFTER", decorator_options.validate_retry_after),
-            hold=given("HOLD", decorator_options.validate_hold),
-            on_conflict=given("ON_CONFLICT", decorator_options.validate_on_conflict),
-            on_key_error=given("ON_KEY_ERROR", decorator_options.validate_on_key_error),
+            reentrant=converted("REENTRANT", bool),
+            auto_release=converted("AUTO_RELEASE", bool),
+            methods=converted("METHODS", decorator_options.validate_methods),
+            condition=converted("CONDITION", import_callable),
+            status=converted("STATUS", decorator_options.validate_status),
+            retry_after=converted("RETRY_AFTER", decorator_options.validate_retry_after),
+            hold=converted("HOLD", decorator_options.validate_hold),
+            on_conflict=converted("ON_CONFLICT", decorator_options.validate_on_conflict),
+            on_key_error=converted("ON_KEY_ERROR", decorator_options.validate_on_key_error),
         )
         if not entry.keys().isdisjoint(DECORATOR_KEYS)
         else EMPTY_OPTIONS,

@@ -1,4 +1,4 @@
-"""The keys of ``REDIS_LOCKS``, their defaults, and the values that report faults."""
+"""The keys of ``REDIS_LOCKS`` with their defaults, and the classes that report faults in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.tuning import BACKEND_WAIT
 SETTING = "REDIS_LOCKS"
 
 VERSION_WARNING = "W036"
-"""The id of the check for installed versions that aren't known to work."""
+"""The id of the check for installed versions that this package wasn't tested with."""
 
 DEFAULTS: dict[str, Any] = {
     "BACKEND": "django_redis_locks.backends.redis.RedisBackend",
@@ -36,13 +36,13 @@ DEFAULTS: dict[str, Any] = {
 PLANNED = {
     "METADATA": ("path", "user", "task_id"),
 }
-"""Values of later versions. They get a message of their own."""
+"""Values that later versions will support. They have their own message."""
 
 ON_BACKEND_ERROR = ("closed", "open")
 
 
 class InvalidLockBackend(ImproperlyConfigured):
-    """``REDIS_LOCKS`` has no such alias, or its entry is wrong."""
+    """``REDIS_LOCKS`` lacks the alias, or the entry of the alias has an error."""
 
 
 class Problem(NamedTuple):

@@ -46,7 +46,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     """Read the settings of one alias.
 
     Raises:
-        InvalidLockBackend: the entry has an error; the message is that of the first.
+        InvalidLockBackend: the entry has an error. The message is that of the first error.
     """
     for problem in problems(alias, entry):
         if problem.serious:
@@ -78,6 +78,6 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
 
 
 @cache
-def _warn(doubt: str) -> None:
-    """Log a warning once, for a process that runs no checks, such as a worker."""
-    _log.warning(doubt)
+def _warn(message: str) -> None:
+    """Log a warning once, for processes that don't run the system checks, such as workers."""
+    _log.warning(message)

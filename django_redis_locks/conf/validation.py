@@ -19,7 +19,7 @@ from .schema import DEFAULTS, ON_BACKEND_ERROR, PLANNED, SETTING, VERSION_WARNIN
 
 
 def problems(alias: str, entry: Any) -> Iterator[Problem]:
-    """All errors and warnings about the entry of one alias."""
+    """Yield all errors and warnings about the entry of one alias."""
     where = f"{SETTING}[{alias!r}]"
     if not isinstance(entry, Mapping):
         yield Problem("E001", f"{where} must be a dict, not {type(entry).__name__}.")
@@ -33,14 +33,14 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
 
 
 def handler_problems(alias: str, entry: Any) -> Iterator[Problem]:
-    """Errors about handlers of one alias that can't be imported. Only the system checks import them: at the first use
-    of an alias, a handler's module may be about to be imported."""
+    """Yield errors about handlers of one alias that can't be imported. Only the system checks import handlers: at the
+    first use of an alias, the module of a handler may be in the middle of its own import."""
     if not isinstance(entry, Mapping):
         return
-    places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]
+    entries: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]
     if isinstance(entry.get("LOCKS"), Mapping):
-        places += [(f"{SETTING}[{alias!r}]['LOCKS'][{name!r}]", override) for name, override in entry["LOCKS"].items()]
-    for where, value in places:
+        entries += [(f"{SETTING}[{alias!r}]['LOCKS'][{name!r}]", override) for name, override in entry["LOCKS"].items()]
+    for where, value in entries:
         if isinstance(value, Mapping) and "ON_CONFLICT" in value and not [*_on_conflict(value, where)]:
             try:
                 overrides.import_handler(value["ON_CONFLICT"])
@@ -64,7 +64,7 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
             except ValueError as error:
                 yield Problem(id, f"{where}: {error}.")
     if lease.get("EXPIRE", 1000) < 1000:
-        yield Problem("W014", f"{where}: EXPIRE is below one second.", "A pause of the process outlasts it easily.")
+        yield Problem("W014", f"{where}: EXPIRE is below one second.", "A short pause of the process may outlast it.")
     if len(lease) == 2 and lease["MAX_HOLD"] < lease["EXPIRE"]:
         yield Problem(
             "E016", f"{where}: MAX_HOLD is shorter than EXPIRE: {entry['MAX_HOLD']} against {entry['EXPIRE']} seconds."
@@ -73,7 +73,7 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 
 def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    for key, id, doubt in (("WAIT", "E017", "W018"), ("BACKEND_WAIT", "E065", "W065")):
+    for key, id, warning_id in (("WAIT", "E017", "W018"), ("BACKEND_WAIT", "E065", "W065")):
         if key in entry:
             try:
                 wait = durations.wait_seconds(entry[key], key)
@@ -82,7 +82,7 @@ def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
             else:
                 if wait > 25:
                     yield Problem(
-                        doubt, f"{where}: {key} is longer than 25 seconds.", "Web servers kill a worker after 30."
+                        warning_id, f"{where}: {key} is longer than 25 seconds.", "Web servers kill a worker after 30."
                     )
 
 
@@ -172,7 +172,7 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         yield Problem("E002", f"{where}: BACKEND can't be imported: {error}.")
         return
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
-        yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
+        yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} isn't a lock backend.")
         return
     incompatibility, warning = backend.incompatibility(), backend.compatibility_warning()
     if incompatibility is not None:
@@ -210,12 +210,12 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
         yield Problem(
             "W010",
             f"{where} shares its database with a cache.",
-            "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+            "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
         )
 
 
 def location_of(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The address and the options of the backend, of the entry itself or of the cache that it names."""
+    """Return the address and the options of the backend, from the entry itself or from the cache in its ``CACHE``."""
     if entry["CACHE"] is None:
         return entry["LOCATION"] or "", dict(entry["OPTIONS"])
     location, options = cache_settings.connection_settings(entry["CACHE"])

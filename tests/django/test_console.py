@@ -130,7 +130,7 @@ def test_alias_that_is_down_hides_no_other(settings: Any, redis_url: str, store_
 def test_alias_with_wrong_settings_is_a_mistake_alone_and_down_among_others(settings: Any, redis_url: str) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}, "payments": {"LOCATION": "nowhere"}}
     assert call("list").code == 3
-    for alias, message in (("payments", "is no URL of a Redis server"), ("x", "There is no alias 'x'; there is")):
+    for alias, message in (("payments", "isn't the URL of a Redis server"), ("x", "There is no alias 'x'; there is")):
         for words in (["list"], ["show", "a"]):
             ended = call(*words, "--alias", alias)
             assert (ended.code, message in ended.err) == (2, True)

@@ -120,9 +120,9 @@ class TestMethods:
         for verbs, message in (
             ("POST", 'is a set of verbs such as {"POST", "PUT"}, not \'POST\''),
             ([], "is a set of verbs"),
-            ({"PSOT"}, "'PSOT' is no verb of HTTP; did you mean 'POST'"),
-            ({"get", "putt"}, "'PUTT' is no verb of HTTP; did you mean 'PUT'"),
-            ({""}, "'' is no verb of HTTP"),
+            ({"PSOT"}, "'PSOT' isn't an HTTP verb; did you mean 'POST'"),
+            ({"get", "putt"}, "'PUTT' isn't an HTTP verb; did you mean 'PUT'"),
+            ({""}, "'' isn't an HTTP verb"),
         ):
             with pytest.raises(ValueError, match=r"^methods") as raised:
                 redis_lock("order", methods=verbs)

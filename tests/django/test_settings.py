@@ -43,8 +43,8 @@ IN_ALIAS_ONLY: list[Problem] = [
     ("E001", {"TIMEOUT": 5}, "unknown key", "Did you mean 'EXPIRE'?"),
     ("E001", {"COLOUR": 1}, "unknown key 'COLOUR'", "Known are BACKEND, LOCATION"),
     ("E002", {"BACKEND": "nowhere.Backend"}, "BACKEND can't be imported", ""),
-    ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' is no lock backend", ""),
-    ("E005", {"LOCATION": "localhost:6379"}, "is no URL of a Redis server", ""),
+    ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' isn't a lock backend", ""),
+    ("E005", {"LOCATION": "localhost:6379"}, "isn't the URL of a Redis server", ""),
     ("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", ""),
     ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version"),
     ("E007", {"LOCATION": URL, "CACHE": "default"}, "LOCATION and CACHE", "Keep one"),
@@ -96,7 +96,7 @@ IN_LOCKS_ONLY: list[Problem] = [
     ("E021", {"HOLD": "forever"}, "HOLD is one of 'call', 'transaction', 'response'", ""),
     ("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", ""),
     ("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", ""),
-    ("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", ""),
+    ("E037", {"METHODS": ["POTS"]}, "'POTS' isn't an HTTP verb; did you mean 'POST'", ""),
     ("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", ""),
     ("E039", {"AUTO_RELEASE": False}, "stays until its lease ends", "Give it an EXPIRE"),
     ("E039", {"AUTO_RELEASE": False, "EXPIRE": 5, "RENEW": True}, "stays until", "neither"),
@@ -194,7 +194,7 @@ class TestNames:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": names}}
         found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
         assert "Did you mean 'invoice:{number}'? If lock objects have this name" in (found[0].hint or "")
-        assert "'parcel'] is the name of no @redis_lock, and STATUS is for one" in found[1].msg
+        assert "'parcel']: no @redis_lock has this name, and only @redis_lock uses STATUS" in found[1].msg
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": {"invoice:{number}": {"STATUS": 423}}}}
         assert not [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
 
@@ -203,7 +203,7 @@ class TestNames:
         own = {"LOCATION": URL, "KEY_PREFIX": "own"}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "own": own, "twin": {"LOCATION": URL + "?db=3"}}
         found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W061"]
-        assert "REDIS_LOCKS['default'] and ['twin'] have one database" in only(found).msg
+        assert "REDIS_LOCKS['default'] and ['twin'] have the same database" in only(found).msg
 
 
 class TestWarnings:
@@ -216,7 +216,7 @@ class TestWarnings:
             ("redis_locks.W004", "REDIS_LOCKS['here']"),
             ("redis_locks.W004", "REDIS_LOCKS['too']"),
         ]
-        assert "Other processes don't see them" in (found[0].hint or "")
+        assert "They don't exclude other processes. Use a Redis server" in (found[0].hint or "")
         settings.DEBUG, settings.REDIS_LOCKS = True, {"default": {"LOCATION": URL}, **memory}
         assert messages() == []
 
@@ -261,7 +261,7 @@ class TestWithoutTheSetting:
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": redis_url}}
         message = only(messages())
         assert message.id == "redis_locks.W010"
-        assert message.msg == "REDIS_LOCKS isn't set: locks live in the database of the cache 'default'."
+        assert message.msg == "REDIS_LOCKS isn't set: locks are in the database of the cache 'default'."
         assert "cache.clear() deletes the locks" in (message.hint or "")
         assert list(locks) == ["default"]
         with locks.lock("order:1") as grant:
@@ -275,7 +275,7 @@ class TestWithoutTheSetting:
         settings.CACHES = {"default": {"BACKEND": LOCMEM_CACHE}}
         message = only(messages())
         assert message.id == "redis_locks.W003"
-        assert "the cache 'default' is no Redis: there are no locks" in message.msg
+        assert "the cache 'default' isn't on Redis: locks can't be used" in message.msg
         assert "'LOCATION': 'redis://127.0.0.1:6379/0'" in (message.hint or "")
         decorated = redis_lock("order")(lambda: None)
         for use in (decorated, lambda: locks.lock("order"), lambda: locks["default"]):
@@ -431,5 +431,5 @@ class TestRefusals:
         assert borrow(settings, BACKEND=own, LOCATION=URL).location == URL
         with pytest.raises(InvalidLockBackend) as raised:
             borrow(settings, BACKEND=CORE_CACHE, LOCATION="http://user:hunter2@example.org/0")
-        assert "is no URL of a Redis server" in str(raised.value)
+        assert "isn't the URL of a Redis server" in str(raised.value)
         assert "hunter2" not in str(raised.value)

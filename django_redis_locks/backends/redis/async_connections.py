@@ -1,7 +1,7 @@
-"""One connection to a server for each event loop.
+"""The connections for asyncio callers: one for each event loop and server.
 
-The connection is closed when the loop ends: a suspended asynchronous generator is registered with the loop, and
-``loop.shutdown_asyncgens()``, which ``asyncio.run``, asgiref and pytest call, closes it.
+A connection is closed when its loop ends. A suspended asynchronous generator serves as the shutdown hook:
+``asyncio.run``, asgiref and pytest call ``loop.shutdown_asyncgens()``, which closes the generator.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class LoopConnections:
 
     def _forget(self) -> None:
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopConnection]] = WeakKeyDictionary()
-        """Weak on both sides: a loop connection refers to its loop, and a loop that was dropped must be collected."""
+        """Keys and values are weak: a loop connection references its loop, and an unused loop must be collected."""
         self._last: tuple[Callable[[], object], LoopConnection | None] = _no_loop, None
         """The loop of the last request, which is often the only one, and its connection."""
 
     def execute(self, request: bytes) -> Awaitable[Any]:
-        """Send one request; its reply is the result of the awaitable, also if it is an error reply. Cancelling the
+        """Send one request. The result of the awaitable is the reply, which may be an error reply. Cancelling the
         awaiting task doesn't withdraw the request.
 
         Raises:
@@ -71,7 +71,7 @@ class LoopConnections:
 
     async def _connection_of_loop(self) -> LoopConnection:
         loop = running_loop()
-        assert loop is not None  # noqa: S101 - this is a coroutine
+        assert loop is not None  # noqa: S101 - a coroutine runs in a loop
         reference = self._by_loop.get(loop)
         loop_connection = reference() if reference is not None else None
         if loop_connection is None:
@@ -83,8 +83,8 @@ class LoopConnections:
         return loop_connection
 
     def _drop_closed_loops(self) -> None:
-        """Close the connections of loops that were closed without ``shutdown_asyncgens``: they would keep the loop in
-        memory."""
+        """Close the connections of loops that were closed without ``shutdown_asyncgens``. They would keep their loops
+        in memory."""
         for ref in self._by_loop.keyrefs():
             loop = ref()
             reference = self._by_loop.pop(loop, None) if loop is not None and loop.is_closed() else None
@@ -103,8 +103,8 @@ class LoopConnections:
 class LoopConnection:
     """The connection of one event loop.
 
-    The generators of a loop that ends are closed in any order, so others may still use locks after the shutdown hook
-    here has run. Each of their requests opens a connection, which is closed after its reply.
+    When a loop ends, its generators are closed in any order, so other generators may use locks after this shutdown hook
+    has run. Each of their requests then opens a connection, which is closed after the reply.
     """
 
     def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, last_timeout: LastTimeout) -> None:
@@ -113,7 +113,7 @@ class LoopConnection:
         self._last_timeout = last_timeout
         self.current: MultiplexedConnection | None = None
         self._open_connections: set[MultiplexedConnection] = set()
-        """The current connection, and replaced ones with replies outstanding."""
+        """The current connection, and replaced ones that still wait for replies."""
         self._attempt: tuple[asyncio.Task[None], asyncio.Future[MultiplexedConnection | Failure]] | None = None
         self.shutdown_hook = self._run_shutdown_hook()
         self.loop_ended = False
@@ -123,7 +123,7 @@ class LoopConnection:
             yield
         finally:
             self.loop_ended = True
-            del self.shutdown_hook  # it refers to the loop, and would keep it in memory
+            del self.shutdown_hook  # it references the loop, and would keep it in memory
             self.current = None
             for connection in tuple(self._open_connections):
                 connection.retire()
@@ -140,10 +140,10 @@ class LoopConnection:
             Failure: no connection could be opened.
         """
         while (connection := self._current_if_usable()) is not None:
-            if connection.paused:  # the server doesn't read: buffer nothing more
+            if connection.paused:  # the write buffer is full, because the server doesn't read
                 await connection.drained()
             elif not connection.busy and now() >= connection.idle_check_at:
-                for _ in range(2):  # let the loop read: it may find the connection closed
+                for _ in range(2):  # let the loop read, so that it notices a closed connection
                     await asyncio.sleep(0)
                 connection.idle_check_at = now() + IDLE_CHECK_AFTER
             else:
@@ -157,7 +157,7 @@ class LoopConnection:
         connection = self.current
         if connection is None or connection.cause is not None:
             return None
-        if connection.pid != getpid():  # a fork that didn't run Python's hooks
+        if connection.pid != getpid():  # after a fork by C code, which runs no Python hooks
             self.abandon_in_child()
             return None
         if now() >= connection.replace_at or (not connection.busy and connection.idle_check_at < self._last_timeout.at):
@@ -167,15 +167,15 @@ class LoopConnection:
         return connection
 
     def abandon_in_child(self) -> None:
-        """Close the child's copies of the sockets. Their transports must not close them: that would change the parent's
-        selector."""
+        """Close the child's copies of the sockets. The transports must not close them, because that would change the
+        parent's selector."""
         _parent_connections.extend(self._open_connections)
         for connection in self._open_connections:
             close_inherited(asocket_of(connection.redispy_connection))
         self._open_connections = set()
         self.current = self._attempt = None
 
-    # Connecting: all callers share one attempt, which the cancellation of a caller doesn't cancel
+    # Connecting: all callers share one attempt. Cancelling a caller doesn't cancel it
 
     async def _join_attempt(self) -> MultiplexedConnection | Failure:
         attempt = self._attempt
@@ -211,7 +211,7 @@ class LoopConnection:
             self._open_connections.discard(connection)
             adrop(redispy_connection)
             raise
-        if self.loop_ended:  # its caller, if not cancelled, sends its request within two iterations
+        if self.loop_ended:  # the caller sends its request within two iterations of the loop
             loop.call_soon(loop.call_soon, loop.call_soon, connection.retire)
         else:
             self.current = connection
@@ -252,5 +252,5 @@ def _no_loop() -> None:
 
 
 _parent_connections: list[MultiplexedConnection] = []
-"""Connections of the parent process. They are kept referenced, since finalizing them in the child would affect the
-parent."""
+"""Connections of the parent process. They stay referenced, because their finalizers in the child would affect the
+parent's connections."""

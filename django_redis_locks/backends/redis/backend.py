@@ -1,4 +1,4 @@
-"""The store on one Redis or Valkey server. Each command is one EVALSHA request."""
+"""``RedisBackend``: the store on one Redis or Valkey server. Each command is one EVALSHA request."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class RedisBackend(Backend):
 
     @property
     def node(self) -> str:
-        """The server and a digest of the connection settings: wrong settings of one alias are no outage of another
-        one."""
+        """The server and a digest of the connection settings, so that wrong settings of one alias don't count as an
+        outage for another alias."""
         return self._node
 
     def call(self, command: Command[Any]) -> Any:
@@ -136,7 +136,8 @@ class RedisBackend(Backend):
             raise self._error_of_failure(failure) from failure.cause
 
     def facts(self, prefix: str, timeout: float) -> Facts:
-        pool = ConnectionPool(self._make_resp2, self._max_age)  # a pool of its own: its connection ends up subscribed
+        # a separate pool, because its connection ends up in subscriber mode
+        pool = ConnectionPool(self._make_resp2, self._max_age)
         try:
             return read_facts(pool, self.location, self._database, prefix, timeout)
         except ServerError as error:

@@ -6,24 +6,24 @@ import random
 from typing import Final
 
 MAX_IDLE: Final = 64
-"""The number of idle connections that the threads of one process keep to one server. Further ones are closed when they
-are returned."""
+"""The largest number of idle connections to one server for the threads of a process. Further connections are closed
+when they are returned to the pool."""
 
 MAX_IDLE_TIME: Final = 60.0
-"""Seconds after which an idle connection of threads is closed, unless it is the most recently used one."""
+"""Seconds after which an idle connection in the pool is closed, unless it is the most recently used one."""
 
 IDLE_CHECK_AFTER: Final = 0.05
-"""Seconds after which an idle connection is checked before it is used, so that no request is written to one that the
-server has closed: such a request can't be distinguished from one with a lost reply, and a repeated release would report
-a loss as its own success. The check takes some microseconds, so a busy connection skips it."""
+"""Seconds after which an idle connection is checked before use, so that no request is written to a connection that the
+server has closed. Such a request can't be distinguished from one whose reply was lost, and a repeated release would
+then report a lost lock as released. The check takes a few microseconds, so a busy connection skips it."""
 
 
 class LastTimeout:
     """The time of the last request to one server that timed out, shared by the connections of threads and loops.
 
-    After a power cut, or behind a firewall that has dropped their state, connections are dead without a notice. Each of
-    them would cost its next request a timeout. After the first timeout all connections that were last used before it
-    are therefore closed.
+    After a power failure of the server, or behind a firewall that has dropped its state, connections are dead without a
+    notice, and the next request on each of them would time out. So after the first timeout all connections that were
+    last used before it are closed.
 
     Attributes:
         at: the time on the package's clock; 0.0 if no request timed out.

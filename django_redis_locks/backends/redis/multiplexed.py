@@ -1,8 +1,8 @@
 """One connection that all tasks of an event loop share: pipelined requests, with replies matched in order.
 
-Each request has a slot (a future). A cancelled request keeps its slot, because a missing slot would assign every later
-reply to the wrong caller. The requests of one loop iteration are sent in one write. A single slow reply is no failure;
-the connection is closed, and all its requests fail, when no reply at all arrives for ``socket_timeout`` seconds.
+Each request has a slot (a future). A cancelled request keeps its slot, because later replies would otherwise be
+assigned to the wrong callers. The requests of one loop iteration are sent in one write. A slow reply isn't a failure:
+only when no reply arrives for ``socket_timeout`` seconds, the connection is closed and all its requests fail.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     Attributes:
         open: requests may be sent now.
         paused: the transport's write buffer is full.
-        retired: it is to be closed after its last outstanding reply.
-        idle_check_at: when an idle connection has to be checked before use.
-        replace_at: when it has to be replaced.
-        cause: why it was closed; None before.
+        retired: no more requests may be sent, and it is closed after its last outstanding reply.
+        idle_check_at: the time from which an idle connection must be checked before use.
+        replace_at: the time from which it isn't used for new requests.
+        cause: why it was closed; None while it is open.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._unsent: list[bytes] = []
         self._silent_since = 0.0
         self._has_replied = False
-        """Whether a reply arrived on it. If so, a request that fails because it was closed may succeed on a new one."""
+        """Whether a reply has arrived. If so, a request that fails when the connection is closed may succeed on a new
+        connection."""
         self._timer_set = self._timeout is None
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._reader = Reader()
@@ -96,7 +97,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 self._transport.write(request)
                 if not self._timer_set:
                     self._set_timer()
-        except BaseException as error:  # the request may be in one of the two queues only
+        except BaseException as error:  # a signal handler raised; the request may be in one of the two queues only
             slot.cancel()
             self.close(error)
             raise
@@ -147,7 +148,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             if not waiter.done():
                 waiter.set_result(None)
 
-    # What its transport calls
+    # Called by the transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
@@ -181,8 +182,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             raise
 
     def _reject(self, slot: asyncio.Future[Any], error: ServerError) -> None:
-        """Fail a request with a demotion error. A new connection may lead to another server, so the next request opens
-        one; this request is retried on it if the connection had replied before."""
+        """Fail a request with a demotion error. The next request opens a new connection, which may reach another
+        server. If this connection had replied before, the failed request is retried on the new one."""
         on_reused_connection, self.replace_at = self._has_replied, 0.0
         if not slot.done():
             slot.set_exception(Failure(error, sent=True, on_reused_connection=on_reused_connection))
@@ -201,7 +202,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self.open = self.cause is None and not self.retired
         self._notify_drained()
 
-    # Silence
+    # The timeout
 
     def _set_timer(self) -> None:
         assert self._timeout is not None  # noqa: S101 - without a timeout no timer is set
@@ -226,8 +227,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             pass  # the loop is closed: no caller waits
 
     def _check_timeout(self) -> None:
-        """Runs when the timer fires: set it again if a reply has arrived since. A request itself records only a
-        time."""
+        """Handle the timer: set it again if a reply has arrived since it was set. So a request doesn't need a timer of
+        its own."""
         assert self._timeout is not None  # noqa: S101
         if self.cause is not None:
             return
@@ -235,7 +236,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self._timer_set = False  # until the next request
         elif now() < self._silent_since + self._timeout:
             self._set_timer()
-        else:  # the loop may have been blocked: let it read pending data first
+        else:  # the loop may have been blocked, so let it read pending data first
             self._loop.call_soon(self._loop.call_soon, self._check_silence, self._silent_since)
 
     def _check_silence(self, silent_since: float) -> None:

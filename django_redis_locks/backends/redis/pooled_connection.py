@@ -1,4 +1,4 @@
-"""One connection of the pool for threads, and how requests and replies pass through it, with a deadline."""
+"""One connection of the pool for threads, and the functions that send and receive on it with a deadline."""
 
 from __future__ import annotations
 

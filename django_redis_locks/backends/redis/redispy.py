@@ -1,8 +1,8 @@
-"""The only module that uses redis-py's internals.
+"""Opens connections with redis-py. No other module uses redis-py's internals.
 
-redis-py opens a connection: it resolves the address, starts TLS, logs in and negotiates the protocol. After that this
-package uses the socket or transport directly: redis-py's command layer, pool and parsers cost more than the round trip,
-and hide which request has no reply. The connection object is kept referenced, since its finalizer closes the socket.
+redis-py resolves the address, starts TLS, logs in and negotiates the protocol. After that, this package uses the socket
+or transport directly: redis-py's command layer, pool and parsers cost more time than the round trip, and don't report
+which request got no reply. The connection object stays referenced, because its finalizer closes the socket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_HANDSHAKE_BYTES: Final = 2**20
-"""The number of bytes that a server may send while a connection is opened. Usual are some hundred."""
+"""The number of bytes that a server may send while a connection is opened. It usually sends a few hundred."""
 
 
 class Failure(Exception):
@@ -75,14 +75,14 @@ def connection_makers(
     connection_class = _with_deadline(pool.connection_class)
     kwargs = _without_maintenance_notices(pool.connection_kwargs)
     akwargs = _without_maintenance_notices(apool.connection_kwargs)
-    if getattr(first, "driver_info", None) is not None:  # looking up its own version takes longer than connecting
+    if getattr(first, "driver_info", None) is not None:  # redis-py would look up its version for each connection
         kwargs["driver_info"] = akwargs["driver_info"] = first.driver_info
-    # Handshakes use redis-py's own parsers: hiredis's don't show what else they have read
+    # Handshakes use redis-py's own parsers, because hiredis's don't expose surplus bytes that they have read
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 
     def make(**more: Any) -> Any:
         connection: Any = connection_class(**kwargs | more)
-        # and its own packer: hiredis's crashes the process when a signal handler raises inside it
+        # They use redis-py's own packer, because hiredis's crashes the process when a signal handler raises inside it
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
 
@@ -100,7 +100,7 @@ def validate_seconds(value: object, option: str) -> float:
     """Return a number of seconds unchanged.
 
     Raises:
-        ValueError: it isn't a positive, finite number. None is refused too: it would wait for ever for a silent server.
+        ValueError: not a positive, finite number. None isn't allowed, because a silent server would block for ever.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
         raise ValueError(f"the option {option} is a number of seconds above 0, such as 2.0, not {value!r}")
@@ -108,8 +108,8 @@ def validate_seconds(value: object, option: str) -> float:
 
 
 def _without_maintenance_notices(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the options for a server's maintenance notices: only redis-py's command layer, which isn't used,
-    handles them."""
+    """Return the options without those for a server's maintenance notices. Only redis-py's command layer handles these
+    notices, and it isn't used here."""
     return {name: value for name, value in kwargs.items() if "maint_notifications" not in name}
 
 
@@ -149,9 +149,9 @@ def connect_time_limit(connection: Any) -> float | None:
     """Return the seconds in which a connection must be opened, encrypted and logged in; None is unlimited."""
     if connection.socket_timeout is None:
         return None
-    usual: float | None = connection.socket_connect_timeout
-    longer: float = max(usual or 0.0, connection.socket_timeout)
-    return longer
+    connect_timeout: float | None = connection.socket_connect_timeout
+    longest: float = max(connect_timeout or 0.0, connection.socket_timeout)
+    return longest
 
 
 def _with_deadline(connection_class: Any) -> Any:
@@ -162,10 +162,10 @@ def _with_deadline(connection_class: Any) -> Any:
 
         @property
         def socket_connect_timeout(self) -> float | None:
-            """Seconds for one address of the host, which may have many."""
-            usual: float | None = self._socket_connect_timeout
+            """Seconds for one address of the host, which may have several."""
+            timeout: float | None = self._socket_connect_timeout
             left = None if self.deadline is None else max(self.deadline - now(), 0.001)
-            return min((each for each in (usual, left) if each is not None), default=None)
+            return min((seconds for seconds in (timeout, left) if seconds is not None), default=None)
 
         @socket_connect_timeout.setter
         def socket_connect_timeout(self, seconds: float | None) -> None:
@@ -247,7 +247,7 @@ async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.Buffe
     if writer is None or reader is None:
         raise ConnectionError("the connection was closed")
     transport: Any = writer.transport
-    transport.pause_reading()  # uvloop decides when reading starts which kind of protocol it serves
+    transport.pause_reading()  # uvloop looks at the kind of protocol when reading starts
     if reader.at_eof() or reader.exception() is not None:
         raise ConnectionError("the server closed the connection")
     early = bytes(reader._buffer)  # type: ignore[attr-defined]
@@ -259,15 +259,15 @@ async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.Buffe
 
 
 def adrop(connection: redis.asyncio.Connection) -> None:
-    """Abort the transport. The references are removed first: the finalizers of writer and connection warn of an open
-    transport."""
+    """Abort the transport. The references are removed first, because the finalizers of the writer and the connection
+    would warn about an open transport."""
     writer = connection._writer
     connection._reader = connection._writer = None
     if writer is not None:
         try:
             writer.transport.abort()
         except RuntimeError:
-            pass  # its loop is closed: the garbage collector closes the socket
+            pass  # the loop is closed; the garbage collector closes the socket
 
 
 def asocket_of(connection: redis.asyncio.Connection) -> Any:
@@ -279,7 +279,7 @@ def _refuse_early_replies(data: bytes) -> None:
     """Check the bytes that arrived after the handshake and before the first request.
 
     Raises:
-        ProtocolError: they are anything but complete RESP3 pushes.
+        ProtocolError: they aren't complete RESP3 pushes.
     """
     reader = Reader()
     if data and (reader.feed(data) or not reader.idle):

@@ -1,7 +1,7 @@
 """RESP, the protocol of Redis: packs requests and parses replies.
 
-One parser serves threads and event loops, RESP2 and RESP3. Malformed data and lengths that no reply to this package has
-are an error at once, instead of a wait for bytes that never arrive.
+One parser serves threads and event loops, RESP2 and RESP3. Malformed data, and lengths that are too large for the
+replies to this package, raise an error at once, instead of waiting for bytes that never arrive.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ if TYPE_CHECKING:
 CRLF: Final = b"\r\n"
 
 MAX_REPLY_BYTES: Final = 128 * 2**20
-"""The number of bytes of a reply, which may hold a cached value. More isn't kept in memory, whatever length the server
-announces."""
+"""The largest number of bytes of a reply, which may contain a cached value. It bounds the memory, whatever length the
+server announces."""
 
 RECV_BUFFER: Final = 65536
-"""The number of bytes that one ``recv`` reads. Most replies have five; a cached value may have many."""
+"""The number of bytes that one ``recv`` reads. Most replies have about five bytes; those with a cached value have
+more."""
 
 MAX_MEMBERS: Final = 2**16
-"""The number of members of an array. The scripts return a dozen."""
+"""The largest number of members of an array."""
 
 MAX_DEPTH: Final = 16
-"""The nesting depth of arrays. The scripts return none in arrays."""
+"""The largest nesting depth of arrays."""
 
 
 SURPLUS_DATA: Final = "the server sent more data than was requested"
 
 
 class ProtocolError(Exception):
-    """The received bytes are not RESP, or no reply to a request."""
+    """The received bytes aren't RESP, or don't belong to a request."""
 
 
 class ServerError(Exception):
     """An error reply. Parsing returns it as a value.
 
     Attributes:
-        code: its first word, such as OOM; "" if that isn't in capitals.
+        code: the first word, such as OOM; "" if that word isn't in capitals.
     """
 
     def __init__(self, text: str) -> None:
@@ -83,7 +84,7 @@ class _Packed(dict[Any, bytes]):
 
     def __missing__(self, value: str | int | bytes) -> bytes:
         packed = pack_value(value)
-        if len(packed) <= self.MAX_BYTES:  # long ones are stored values, which don't recur
+        if len(packed) <= self.MAX_BYTES:  # longer arguments are cached values, which rarely recur
             if len(self) >= self.MAX_ENTRIES:
                 self.clear()
             self[value] = packed

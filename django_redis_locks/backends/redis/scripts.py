@@ -1,6 +1,8 @@
-"""Loads the Lua scripts and packs the requests that call them. Each command has a file of its name under ``lua/``. A
-line ``-- uses wake`` includes the function of ``lua/shared/wake.lua``. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
-are constants, in milliseconds if they are times."""
+"""Loads the Lua scripts and packs the requests that call them.
+
+The script of a command is the file with its name under ``lua/``. A line ``-- uses wake`` includes the function of
+``lua/shared/wake.lua``. ``$INDEX_RETENTION`` (in milliseconds) and ``$RESERVED_FENCES`` are replaced by constants.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """The script of a command, such as ``lock/acquire``."""
+    """Return the script of a command, such as ``lock/acquire``, without comments and with the functions that it
+    uses."""
     text = _read(name)
     parts = [_read(f"shared/{part}") for names in _uses.findall(text) for part in names.split()]
     source = _comment.sub("", "".join([*parts, text]))
@@ -45,13 +48,13 @@ def _read(name: str) -> str:
 def by_sha(command: Command[Any]) -> bytes:
     """Pack the request that calls a command's script by its hash. A server that doesn't know it replies NOSCRIPT."""
     args = command.args
-    head_of = _known_heads.get(command.name[:4])
-    if head_of is None:
+    cached_head = _cached_heads.get(command.name[:4])
+    if cached_head is None:
         return _head(command.name, command.keys, len(args)) + b"".join(map(pack_value, args))
-    head = head_of(command.name, command.keys, len(args))
+    head = cached_head(command.name, command.keys, len(args))
     if not args:
         return head
-    first = str(args[0]).encode()  # a token, as a rule: no two are alike
+    first = str(args[0]).encode()  # usually a token, which never recurs
     head = b"%b$%d\r\n%b\r\n" % (head, len(first), first)
     rest = args[1:]
     return head + b"".join(map(packed, rest)) if rest else head
@@ -63,16 +66,17 @@ def by_source(command: Command[Any]) -> bytes:
 
 
 PLAIN = {"load/get": "GET"}
-"""Steps that are plain Redis commands."""
+"""Commands that are plain Redis commands instead of scripts."""
 
 
 def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
-    """Pack what is equal for all calls of a script with these keys; for a plain command, the whole request."""
+    """Pack the beginning of a request, which is equal for all calls of a script with these keys. For a plain command,
+    pack the whole request."""
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
     values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
     return b"*%d\r\n" % (len(values) + args) + b"".join(map(pack_value, values))
 
 
-_known_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}
-"""Cached heads by kind of step, for kinds whose keys recur. Records have none: usually each is a new job."""
+_cached_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}
+"""``_head`` with a cache, by primitive. The keys of records rarely recur, because most records are new jobs."""

@@ -14,19 +14,19 @@ from ...core.suggestions import closest, did_you_mean
 from .resp import ServerError
 
 ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
-"""Exceptions that stand for an error reply. redis-py reports a server that is loading, or that rejects the login, as a
-connection error."""
+"""The exceptions for error replies. During the handshake, redis-py raises them as connection errors if the server is
+loading or rejects the login."""
 
 TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
-"""Errors that end by themselves: a failover, a restart, a slow script of another client, no memory until keys
-expire."""
+"""Codes of temporary errors: a failover, a restart, a slow script of another client, or no memory until keys expire."""
 
 RECONNECT_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
-"""The server has changed since the connection was opened: it is no longer the master, or restarted. A new connection to
-the same address may lead to the master."""
+"""Codes after which a new connection may help: the connected server is no longer the master, or has restarted. A new
+connection to the same address may reach the master."""
 
 NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
-"""Errors raised before a script changes anything. Others, such as a missing right, may stop a script half-way."""
+"""Codes of errors that a script raises before it changes anything. Other errors, such as a missing right, may stop a
+script half-way."""
 
 _LOGIN_HINT = (
     ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
@@ -40,8 +40,8 @@ HINTS = {
     "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zcount +zpopmin +zrangebyscore +zrem +zrevrangebyscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
-    "FENCE": ". Something else has written to the counter of fences: delete its key, <KEY_PREFIX>:{0}:fence. Fences go on from "
-    "the server's clock then, so reset those that are stored with your rows if they are larger",
+    "FENCE": ". Something else has written to the fence counter: delete its key, <KEY_PREFIX>:{0}:fence. Fences then continue "
+    "from the server's clock, so reset larger fences that are stored in your rows",
     "CROSSSLOT": _CLUSTER_HINT,
     "MOVED": _CLUSTER_HINT,
 }
@@ -54,22 +54,21 @@ def suggest_fix(problem: str, location: str) -> str:
     if "certificate verify failed" in problem:
         if "mismatch" in problem or "not valid for" in problem:
             return (
-                "Let LOCATION name the host as its certificate does. If none of its names can be reached, "
-                '"OPTIONS": {"ssl_check_hostname": False} trusts all that its authority has signed'
+                "Use the host name of its certificate in LOCATION. If none of its names can be reached, "
+                '"OPTIONS": {"ssl_check_hostname": False} accepts every certificate of its authority'
             )
         return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
-    usual = "Start that server, or correct LOCATION in REDIS_LOCKS"
+    advice = "Start that server, or correct LOCATION in REDIS_LOCKS"
     if location.startswith(("rediss:", "valkeys:")) and "refused" not in problem:
         return (
-            f"{usual}: it begins with redis:// if the server doesn't encrypt. "
-            "If it asks for a certificate of ours, name ssl_certfile and ssl_keyfile in OPTIONS"
+            f"{advice}: use redis:// if the server doesn't encrypt. "
+            "If it requires a client certificate, set ssl_certfile and ssl_keyfile in OPTIONS"
         )
-    return usual
+    return advice
 
 
 def error_code(error: Exception) -> str:
-    """Return the code of a server's error, such as OOM. redis-py turns some codes into classes and removes them from
-    the text."""
+    """Return the code of a server's error, such as OOM. redis-py replaces some codes by exception classes."""
     text = str(error)
     code = _CODE_OF_CLASS.get(type(error).__name__)
     if isinstance(error, ServerError) and error.code not in {"ERR", ""}:
@@ -84,12 +83,12 @@ def error_code(error: Exception) -> str:
 
 
 def is_demotion(error: ServerError) -> bool:
-    """Return whether a new connection may lead to another server, which doesn't return this error."""
+    """Return whether a new connection may reach another server, which doesn't return this error."""
     return error_code(error) in RECONNECT_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"
-"""Texts that Redis 7.0 and later versions return instead of NOPERM if the user of a script lacks a right."""
+"""Error texts of Redis 7.0 and later for a script whose user lacks a right. They have no code NOPERM."""
 
 _code_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
 """Finds the code of an error inside a script in an error reply of Redis 6.2."""

@@ -1,7 +1,7 @@
 """Reads the version, configuration and state of a server, and the rights of the user.
 
-Rights are checked by executing each command on a missing key, which changes nothing. This needs no right to read the
-ACL, and works on servers without one.
+To check the rights, it executes each command on a missing key, which changes nothing. This doesn't need the right to
+read the ACL, and works on servers without ACLs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
     Args:
         pool: a pool that isn't used for anything else, since its connection ends up subscribed.
         address: the location, without its password.
-        prefix: the rights on keys and channels that begin with it are checked.
+        prefix: the prefix of the keys and channels for which rights are checked.
         timeout: seconds for all requests together.
 
     Raises:
@@ -62,7 +62,7 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
     """
     deadline = now() + timeout
     (ping_reply,) = pool.execute_many([pack("PING")], timeout)  # connects
-    if type(ping_reply) is ServerError and ping_reply.code != "NOPERM":  # no login, still loading, or the disk is full
+    if type(ping_reply) is ServerError and ping_reply.code != "NOPERM":  # no login, loading, or the disk is full
         raise ping_reply
     sent_at, local_time = now(), clock.wall()
     (time_reply,) = pool.execute_many([pack("TIME")], deadline - sent_at, fail_if_demoted=False)
@@ -119,9 +119,8 @@ def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
         if "unknown command" in str(reply).lower():
             yield command.upper()
         elif reply.code == "NOPERM":
-            subject = _quoted(
-                "", str(reply).partition("permission")[2]
-            )  # the text before it, and in quotes, holds names
+            # Without the names of commands and keys, which come before "permission" or are quoted
+            subject = _quoted("", str(reply).partition("permission")[2])
             if "run the" in subject:
                 yield f"+{command}"
             else:

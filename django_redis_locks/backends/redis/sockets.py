@@ -22,24 +22,23 @@ def set_abortive_close(sock: Any) -> None:
 
 
 RECV_SLICE = 0.02
-"""Seconds that one ``recv`` blocks; it is repeated until the timeout of the request. After a signal
-Python repeats the call with the kernel's full timeout, so a repeated signal could otherwise delay the timeout for
-ever."""
+"""Seconds that one ``recv`` blocks; it is repeated until the timeout of the request. After a signal, Python repeats the
+call with the kernel's full timeout, so repeated signals would otherwise delay the timeout for ever."""
 
 
 def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
     """Let the kernel enforce a socket's timeout (SO_RCVTIMEO, SO_SNDTIMEO) instead of Python.
 
-    With a timeout of its own Python polls the socket before each ``send`` and ``recv``, a tenth of the time of a
-    request. Only plain sockets are changed: gevent's wait in its own event loop, and TLS in Python needs Python's
-    timeout.
+    With its own timeout, Python polls the socket before each ``send`` and ``recv``, which takes a tenth of the time of
+    a request. Only plain sockets are changed: gevent's sockets wait in gevent's event loop, and TLS sockets need
+    Python's timeout.
 
     Args:
         timeout: seconds; None is unlimited.
 
     Returns:
-        Python's own timeout of the socket from now on: None if the kernel enforces it, in which case ``recv`` raises
-        BlockingIOError after ``RECV_SLICE``.
+        The timeout that Python enforces from now on. It is None if the kernel enforces the timeout; ``recv`` then
+        raises BlockingIOError after ``RECV_SLICE``.
     """
     if timeout is None or getattr(type(sock), "recv", None) is not _socket.socket.recv:
         return timeout
@@ -74,7 +73,7 @@ def read_available(sock: Any) -> bytes:
 
 
 def has_unread_data(sock: Any, python_timeout: float | None) -> bool:
-    """Return whether an idle connection can't be used: the server has closed it, or sent data without a request."""
+    """Return whether an idle connection is unusable: the server has closed it, or sent data without a request."""
     try:
         data = read_available(sock)
         sock.settimeout(python_timeout)
@@ -84,7 +83,7 @@ def has_unread_data(sock: Any, python_timeout: float | None) -> bool:
 
 
 def interrupt(sock: Any) -> None:
-    """Shut a socket down, so that a thread that reads from it returns."""
+    """Shut a socket down, which ends a blocked ``recv`` of another thread."""
     if sock is not None:
         try:
             socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -1,13 +1,14 @@
-"""The subscriber of this process: one connection that receives the wake-ups of its waiters, and forced releases of
-locks that it holds.
+"""The Pub/Sub subscriber of this process: one connection that receives the wake-ups for its waiters, and messages about
+forced releases of its locks.
 
-A script that finds a lock busy registers the name of the waiter's channel, and a script that frees a lock publishes to
-the channel that was registered first. A channel therefore has a name only while its subscription is confirmed. After a
-lost connection every waiter tries once, since messages published in between are lost.
+A script that finds a lock busy registers the name of the waiter's channel. A script that frees a lock publishes to the
+channel that was registered first. So ``channel_name`` returns a name only while the subscription is confirmed. After a
+reconnect every waiter tries once, because messages may have been lost.
 
-Source: Redisson's locks. Their release publishes to the subscribed waiters, and the fair lock keeps these in a queue.
+Source: Redisson's locks. Their release publishes to the subscribed waiters, and the fair lock keeps the waiters in a
+queue.
 
-The thread ends when the process has neither waited for nor held a lock for a while, and starts with the next waiter.
+The thread ends when the process hasn't waited for a lock or held one for a while. It starts with the next waiter.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class RedisSubscriber(Subscriber):
             self._callbacks.append((channel, callback))
             if channel not in self._channels:
                 self._channels.add(channel)
-                self._interrupt()  # to subscribe again, to all of them
+                self._interrupt()  # then the thread subscribes to all channels
             if self._thread is None:
                 self._start()
 
@@ -97,7 +98,7 @@ class RedisSubscriber(Subscriber):
         except BaseException as error:
             self._thread = None
             self._run_callbacks()
-            if not isinstance(error, RuntimeError):  # no thread can be started: waiters poll
+            if not isinstance(error, RuntimeError):  # RuntimeError: no thread can be started, so waiters poll
                 raise
 
     def close(self) -> None:
@@ -108,7 +109,7 @@ class RedisSubscriber(Subscriber):
         self._run_callbacks()
 
     def reconnect(self) -> None:
-        """Subscribe on a new connection, at most once a second: the current one may lead to a demoted master."""
+        """Subscribe on a new connection, at most once a second, because the current server may be a demoted master."""
         with self._mutex:
             if now() >= self._next_reconnect:
                 self._next_reconnect = now() + self._handler.tuning.max_retry_delay
@@ -122,8 +123,8 @@ class RedisSubscriber(Subscriber):
     def _run_callbacks(self, channels: Collection[str] | None = None) -> None:
         """Call and remove the callbacks of these channels; by default those of all channels."""
         with self._mutex:
-            ready = [each for each in self._callbacks if channels is None or each[0] in channels]
-            self._callbacks = [each for each in self._callbacks if each not in ready]
+            ready = [entry for entry in self._callbacks if channels is None or entry[0] in channels]
+            self._callbacks = [entry for entry in self._callbacks if entry not in ready]
         for _, callback in ready:
             callback()
 
@@ -135,13 +136,13 @@ class RedisSubscriber(Subscriber):
     def _run(self) -> None:
         self._retry_delay = self._handler.tuning.min_retry_delay
         while self._is_current_thread():
-            channels = len(self._channels)
+            channels_before = len(self._channels)
             try:
                 self._subscribe()
             except (ServerError, ResponseError) as error:
                 self._on_refused(error)
             except Exception as failure:  # noqa: BLE001 - after any error waiters poll until a subscription succeeds
-                if len(self._channels) > channels:  # interrupted, for another channel
+                if len(self._channels) > channels_before:  # interrupted by open(), for a new channel
                     continue
                 if self._is_current_thread():
                     self._run_callbacks()
@@ -169,7 +170,7 @@ class RedisSubscriber(Subscriber):
             )
 
     def _subscribe(self) -> None:
-        """Subscribe and read messages, until no waiter has needed them for a while or another channel is opened."""
+        """Subscribe and read messages until the subscriber is idle, or another channel is opened."""
         connection, reconnects = self._make(), self._reconnects
         try:
             reader = PubSubReader(connect(connection), self._handler.tuning.subscribe_timeout)
@@ -212,7 +213,7 @@ class RedisSubscriber(Subscriber):
                     self._handler.on_message(number, lock)
             elif ping_sent:
                 raise TimeoutError("no answer to PING")
-            elif now() > deadline:  # so that a changed password or address takes effect
+            elif now() > deadline:  # reconnect, so that a changed password or address takes effect
                 return
             elif self._handler.expects_messages():
                 last_used = now()

@@ -1,4 +1,4 @@
-"""Parses LOCATION: which database of which server it names, and its form without the password."""
+"""Parses and validates LOCATION: the identity of the database, and the URL without its password."""
 
 from __future__ import annotations
 
@@ -14,47 +14,50 @@ def redis_url(location: str) -> str:
     """Return the URL with a scheme that redis-py knows.
 
     Raises:
-        ValueError: it isn't a valid URL; the message never shows a password.
+        ValueError: not a valid URL; the message never contains a password.
     """
     if not location:
-        raise ValueError("LOCATION is missing; '' is no URL of a Redis server, such as redis://127.0.0.1:6379/0")
+        raise ValueError("LOCATION is missing; '' isn't the URL of a Redis server, such as redis://127.0.0.1:6379/0")
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES or not rest:
         raise ValueError(
-            f"LOCATION {mask_password(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
+            f"LOCATION {mask_password(location)!r} isn't the URL of a Redis server, such as redis://127.0.0.1:6379/0; "
             f"its scheme is one of {', '.join(SCHEMES)}"
         )
     try:
         identity(location)
     except ValueError:
         raise ValueError(
-            f"LOCATION {mask_password(location)!r} can't be read as a URL: its port is a number below 65536, and what is special "
-            "in its user and password is percent-encoded"
+            f"LOCATION {mask_password(location)!r} can't be parsed as a URL: the port must be a number below 65536, and special "
+            "characters in the user and password must be percent-encoded"
         ) from None
     database = urlsplit(location).path.strip("/")
     if scheme != "unix" and database and not database.isdecimal():
         raise ValueError(
-            f"LOCATION {mask_password(location)!r}: what follows the port is the number of a database, such as /0"
+            f"LOCATION {mask_password(location)!r}: the path after the port must be the number of a database, such as /0"
         )
     return location.replace("valkey", "redis", 1) if scheme.startswith("valkey") else location
 
 
 def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
-    """Return a name of the database that is equal for all spellings of it, without the login.
+    """Return a name of the database, without the login. It is equal for all URLs of the same database.
 
     Args:
-        options: ``OPTIONS``, for what the URL leaves out.
+        location: the URL.
+        options: ``OPTIONS``, used for parts that the URL lacks.
 
     Raises:
         ValueError: the port isn't a number.
     """
-    given = options or {}
+    options = options or {}
     parts = urlsplit(location)
     db = parse_qs(parts.query).get("db", [""])[0]
     if parts.scheme == "unix":
-        return f"unix:{parts.path}?db={db or given.get('db', 0)}"
-    host = (parts.hostname or str(given.get("host", "localhost"))).lower()
-    return f"redis:{host}:{parts.port or given.get('port', 6379)}/{db or parts.path.strip('/') or given.get('db', 0)}"
+        return f"unix:{parts.path}?db={db or options.get('db', 0)}"
+    host = (parts.hostname or str(options.get("host", "localhost"))).lower()
+    return (
+        f"redis:{host}:{parts.port or options.get('port', 6379)}/{db or parts.path.strip('/') or options.get('db', 0)}"
+    )
 
 
 def database_in(identity: str) -> str:
@@ -68,16 +71,16 @@ def server_in(identity: str) -> str:
 
 
 def access_digest(location: str, options: Mapping[str, Any]) -> str:
-    """Return a digest of everything that decides whether a server can be reached, which excludes the database. It
-    reveals no secret."""
+    """Return a digest of all settings that decide whether a server can be reached; the database isn't one of them. It
+    doesn't reveal secrets."""
     parts = urlsplit(location)
-    how = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
-    return blake2b(repr(how).encode(), digest_size=8).hexdigest()
+    access = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
+    return blake2b(repr(access).encode(), digest_size=8).hexdigest()
 
 
 def mask_password(location: str) -> str:
-    """Return the location without its password, for messages. Any text before the last ``@`` may hold the password,
-    since the location may be malformed."""
+    """Return the location without its password, for messages. The location may be malformed, so any text before the
+    last ``@`` may contain the password."""
     scheme, mark, rest = location.partition("://")
     if not mark:
         scheme, rest = "", location
@@ -86,6 +89,6 @@ def mask_password(location: str) -> str:
     login, at, address = rest.rpartition("@")
     address = address.partition("?")[0]
     user, colon, _ = login.partition(":")
-    if login:  # without a colon it is more often a password than a user
+    if login:  # without a colon it is probably a password
         login = f"{user}:***" if colon else "***"
     return f"{scheme}{mark}{login}{at}{address}"

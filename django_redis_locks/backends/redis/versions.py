@@ -53,7 +53,7 @@ def incompatibility() -> str | None:
 def compatibility_warning() -> str | None:
     """Return why locks may not work with the installed redis-py, or None."""
     if _installed_version() >= FIRST_UNTESTED:
-        return f"redis-py {redis.__version__} is newer than what locks were tested with: {_install_hint()}"
+        return f"redis-py {redis.__version__} is newer than the versions that locks were tested with: {_install_hint()}"
     return None
 
 

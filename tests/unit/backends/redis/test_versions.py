@@ -62,7 +62,7 @@ def test_version_that_is_too_new_is_warned_of(
         monkeypatch.setattr(redis, "__version__", version)
         (message,) = found()
         assert (message.id, message.is_serious()) == ("redis_locks.W036", False)
-        text = f"redis-py {version} is newer than what locks were tested with: {WANTED}"
+        text = f"redis-py {version} is newer than the versions that locks were tested with: {WANTED}"
         assert re.search(text, message.msg)
         for _ in range(3):
             locks.reset()
