@@ -27,7 +27,8 @@ _mutex = threading.RLock()
 
 
 def reset_in_child(aware: ForkAware) -> None:
-    """Call ``aware.after_fork_in_child()`` in every forked child, for as long as the object lives."""
+    """Call ``aware.after_fork_in_child()`` in every forked child, for as long as the object lives. The order of the
+    objects is undefined: none may use another one."""
     _aware.add(aware)
 
 
@@ -56,26 +57,21 @@ def pid() -> int:
 
 
 def _reset() -> None:
-    """Reset the state, once per process. ``known_pid`` changes last, so that no other thread of the child continues
-    with the parent's state."""
+    """Reset all objects once per process, even if one fails, because shared state would be worse. Raise the first error.
+
+    ``known_pid`` changes last, so that no other thread of the child continues with the parent's state. If a signal handler
+    interrupts the reset, it doesn't change, and the next call of ``pid()`` repeats the reset."""
     global known_pid  # noqa: PLW0603 - one per process
+    failures = []
     with _mutex:
         found = os.getpid()
         if found != known_pid:
-            try:
-                _reset_all()
-            finally:
-                known_pid = found
-
-
-def _reset_all() -> None:
-    """Reset all objects even if one fails, because shared state would be worse, and raise the first error."""
-    failures = []
-    for aware in list(_aware):
-        try:
-            aware.after_fork_in_child()
-        except Exception as failure:  # noqa: BLE001 - raised when all are done
-            failures.append(failure)
+            for aware in list(_aware):
+                try:
+                    aware.after_fork_in_child()
+                except Exception as failure:  # noqa: BLE001 - raised when all are done
+                    failures.append(failure)
+            known_pid = found
     if failures:
         raise failures[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_reset_that_raises_stops_no_other_reset(monkeypatch: pytest.MonkeyPatch)
         forks.pid()
     assert begun == ["first", "last"]
     assert forks.known_pid == os.getpid()
+
+
+def test_reset_that_is_interrupted_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] A signal handler may raise before the tokens are reset."""
+    aware = Mock()
+    aware.after_fork_in_child.side_effect = [KeyboardInterrupt, None]
+    monkeypatch.setattr(forks, "_aware", [aware])
+    monkeypatch.setattr(forks, "known_pid", -1)
+    with pytest.raises(KeyboardInterrupt):
+        forks.pid()
+    assert forks.pid() == forks.known_pid == os.getpid()
+    assert aware.after_fork_in_child.call_count == 2
 
 
 def test_fork_safe_lock_held_by_another_thread_of_the_parent_is_free_in_the_child() -> None:
