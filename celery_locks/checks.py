@@ -44,17 +44,17 @@ def task_warnings(app: Celery) -> Iterator[TaskWarning]:
 def _of_results(task: TaskOptions) -> Iterator[TaskWarning]:
     ttl = seconds(task.idempotency_ttl)
     expires = task.app.conf.result_expires
-    kept = expires.total_seconds() if isinstance(expires, timedelta) else expires
+    lifetime = expires.total_seconds() if isinstance(expires, timedelta) else expires
     if ttl and not has_results(task):
         yield TaskWarning(
             "celery_locks.W001",
             f"Task {task.name} has an idempotency_ttl, and its results can't be read.",
             "A duplicate is refused for that long, and its caller never gets a result. Give the app a result_backend.",
         )
-    elif kept and ttl > kept:
+    elif lifetime and ttl > lifetime:
         yield TaskWarning(
             "celery_locks.W002",
-            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, and results are kept for {kept:g}.",
+            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, and results are kept for {lifetime:g}.",
             "A duplicate would be given a result that is gone. Raise result_expires, or shorten the ttl.",
         )
 
@@ -82,15 +82,16 @@ def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
 
 
 def _of_beat(task: TaskOptions) -> Iterator[TaskWarning]:
-    rest = seconds(task.lock_min_hold)
+    min_hold = seconds(task.lock_min_hold)
     for name, entry in (task.app.conf.beat_schedule or {}).items():
         every: Any = entry.get("schedule")
         every = getattr(every, "run_every", every) if type(every) is schedule else every
         interval = every.total_seconds() if isinstance(every, timedelta) else every
-        if entry.get("task") == task.name and isinstance(interval, int | float) and rest >= interval:
+        if entry.get("task") == task.name and isinstance(interval, int | float) and min_hold >= interval:
             yield TaskWarning(
                 "celery_locks.W005",
-                f"Task {task.name} has a lock_min_hold of {rest:g} seconds, and beat sends it every {interval:g} ({name}).",
+                f"Task {task.name} has a lock_min_hold of {min_hold:g} seconds, and beat sends it every {interval:g} "
+                f"({name}).",
                 "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
             )
 

@@ -46,7 +46,9 @@ def at_start(job: Job | None, message: Message) -> Verdict:
         return _queued(job, message)
     if job.state == "running":
         sent_by_it = (
-            message.header is not None and message.header.submitted_by != "" and message.header.submitted_by == job.run
+            message.header is not None
+            and message.header.submitted_by != ""
+            and message.header.submitted_by == job.run_id
         )
         if sent_by_it or (own and job.retries < message.retries):
             return Verdict.FOLLOWING
@@ -68,7 +70,7 @@ def gives_way(job: Job, header: Header | None) -> bool:
     """Whether this message was replaced by another one, of the same job or of another one."""
     reserved = 0 if header is None else header.reserved
     # "unsure": there may be no message, so nothing was replaced
-    return 0 < job.first <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
+    return 0 < job.first_reserved <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 
 def _queued(job: Job, message: Message) -> Verdict:

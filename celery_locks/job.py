@@ -22,8 +22,9 @@ Outcome: TypeAlias = Literal["", "success", "failure"]
 _STORED_AS: Final = {
     "retries": "n",
     "reserved": "res",
-    "first": "from",
+    "first_reserved": "from",
     "merged_id": "twin",
+    "run_id": "run",
     "last_success": "past",
     "fingerprint": "args",
     "process": "spot",
@@ -43,10 +44,10 @@ class Job:
     Attributes:
         state: see ``JobState``.
         id: the id of the task.
-        run: the id of the current run; a redelivered copy of the message has another one.
+        run_id: the id of the current run; a redelivered copy of the message has another one.
         retries: Celery's retries so far.
         reserved: the record's version at the reservation; 0 if the job was never reserved.
-        first: the first reservation in a row of reservations that replaced each other.
+        first_reserved: the first reservation in a row of reservations that replaced each other.
         merged_id: the id of another message of the same job, which this run completes too.
         last_success: the largest reservation of a job of this key that succeeded; a message with a smaller one is too
             late.
@@ -67,10 +68,10 @@ class Job:
 
     state: JobState
     id: str
-    run: str = ""
+    run_id: str = ""
     retries: int = 0
     reserved: int = 0
-    first: int = 0
+    first_reserved: int = 0
     merged_id: str = ""
     last_success: int = 0
     fingerprint: str = ""
@@ -97,7 +98,7 @@ class Job:
     def requeued(self) -> Self:
         """The same job after a run that ended without an outcome: its message is delivered again."""
         return self.in_state(
-            "queued", run="", process="", holder_fields=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
+            "queued", run_id="", process="", holder_fields=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
         )
 
     @property

@@ -62,7 +62,7 @@ class RunHold:
     def __init__(self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord) -> None:
         self.task = task
         self.header = header
-        self.id = job.run
+        self.id = job.run_id
         self.job = job
         self.job_record = job_record
         self.successor: Successor | None = None
@@ -94,7 +94,7 @@ class RunHold:
         """Release the key after an interruption while it was taken, if this run has it already."""
         with suppress(LockError):
             job = self.job_record.read()
-            if job is not None and job.run == self.id:
+            if job is not None and job.run_id == self.id:
                 self.job_record.drop(job)
 
     def end(self, outcome: Outcome, *, requeued: bool) -> None:
@@ -114,10 +114,10 @@ class RunHold:
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
         if self.successor is not None:
-            twin = job.merged_id if self.successor.id == job.id else ""
+            merged_id = job.merged_id if self.successor.id == job.id else ""
             times = self.successor.times
             successor = replace(
-                job.requeued(), id=self.successor.id, retries=self.successor.retries, merged_id=twin, due=times.due
+                job.requeued(), id=self.successor.id, retries=self.successor.retries, merged_id=merged_id, due=times.due
             )
             own = self.successor.id == job.id  # a retry; the message of another job names this run in its header
             successor = replace(successor, until=times.until, awaited=job.awaited or not own)
@@ -127,11 +127,11 @@ class RunHold:
             self.job_record.put(job, job.requeued(), REQUEUED_LEASE)
             return
         ran = clock.now() - self.began
-        rest = max(0.0, seconds(task.lock_min_hold) - ran)
+        min_hold_left = max(0.0, seconds(task.lock_min_hold) - ran)
         ttl = self._answers_for(outcome, ran)
         late = max(0.0, job.late_until - clock.wall()) + redelivery_window(task) if job.late_until else 0.0
-        keep = max(rest, ttl, late, redelivery_window(task) if outcome else 0.0)
-        if keep < 0.01:
+        retention = max(min_hold_left, ttl, late, redelivery_window(task) if outcome else 0.0)
+        if retention < 0.01:
             self.job_record.drop(job)
             return
         done = Job(
@@ -139,17 +139,17 @@ class RunHold:
             job.id,
             merged_id=job.merged_id,
             last_success=job.reserved or job.last_success if outcome == "success" else job.last_success,
-            reserved=job.reserved if job.first else 0,
-            first=job.first,
+            reserved=job.reserved if job.first_reserved else 0,
+            first_reserved=job.first_reserved,
             fingerprint=job.fingerprint,
             late_until=job.late_until,
             process=job.process if outcome and self._result_counts(ttl) else "",
-            retention=keep,
-            min_hold_left=rest,
+            retention=retention,
+            min_hold_left=min_hold_left,
             ttl=ttl,
             outcome=outcome,
         )
-        written, now = self.job_record.put(job, done, keep)
+        written, now = self.job_record.put(job, done, retention)
         if written and done.process:
             self.done = now
 

@@ -197,8 +197,10 @@ class _Submission:
         """Replace a queued message that starts too late or expires too early: send another one under the job's id."""
         own = self.times
         self.times, self.changes = times, {**times.options(), "retries": job.retries}
-        first, late = job.first or job.reserved, max(job.late_until, job.due)
-        again = job.in_state("reserved", reserved=0, first=first, late_until=late, due=times.due, until=times.until)
+        first, late = job.first_reserved or job.reserved, max(job.late_until, job.due)
+        again = job.in_state(
+            "reserved", reserved=0, first_reserved=first, late_until=late, due=times.due, until=times.until
+        )
         result, now = self._publish_instead(job, again, job)
         if result is None:  # another submission was first
             self.times, self.changes = own, {}
@@ -211,7 +213,11 @@ class _Submission:
         """This submission's job, as a replacement for another one."""
         late = max(job.late_until, job.due)
         return replace(
-            self.job, first=job.first or job.reserved, last_success=job.last_success, late_until=late, **changes
+            self.job,
+            first_reserved=job.first_reserved or job.reserved,
+            last_success=job.last_success,
+            late_until=late,
+            **changes,
         )
 
     def _publish_instead(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:

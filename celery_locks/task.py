@@ -29,10 +29,10 @@ REQUEST = "celery_locks.request:Request"
 """Celery imports it in workers only."""
 
 
-def _composed(theirs: Any) -> Any:
+def _composed(request_class: Any) -> Any:
     """A subclass of a task's own ``Request`` that also releases the keys of dead runs."""
-    theirs, ours = symbol_by_name(theirs), symbol_by_name(REQUEST)
-    return theirs if issubclass(theirs, ours) else type(theirs.__name__, (ours, theirs), {})
+    request_class, base = symbol_by_name(request_class), symbol_by_name(REQUEST)
+    return request_class if issubclass(request_class, base) else type(request_class.__name__, (base, request_class), {})
 
 
 def _call_under_lock(task: type[LockedTask]) -> None:

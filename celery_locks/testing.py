@@ -82,7 +82,7 @@ def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
             assert charge.delay(7).deduplicated
     """
     job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
-    job = Job("running", uuid(), run=uuid(), holder_fields=holder_here(task))
+    job = Job("running", uuid(), run_id=uuid(), holder_fields=holder_here(task))
     found = job_record.read()
     done, held = False, found
     if found is None or found.state != "running":

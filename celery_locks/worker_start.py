@@ -170,10 +170,10 @@ class DeliveredTask(Delivery):
         job = Job(
             "running",
             self.message.id,
-            run=uuid(),
+            run_id=uuid(),
             retries=self.message.retries,
             reserved=header.reserved if same_job is None else max(header.reserved, same_job.reservation),
-            first=0 if same_job is None or (merged_id and not same_job.sent) else same_job.first,
+            first_reserved=0 if same_job is None or (merged_id and not same_job.sent) else same_job.first_reserved,
             merged_id=merged_id,
             last_success=0 if previous is None else previous.last_success,
             awaited=self._is_awaited(),
@@ -237,7 +237,7 @@ class DeliveredTask(Delivery):
             self.header = replace(self.header, follows=job.id)  # the job that replaced it
             return self.take_result()
         goes_on = job is not None and (
-            leader in (job.id, job.merged_id) or (job.run and job.run == self.header.submitted_by)
+            leader in (job.id, job.merged_id) or (job.run_id and job.run_id == self.header.submitted_by)
         )
         if job is not None and goes_on and not (job.state == "done" and job.age > RESULT_DEADLINE):
             self._redeliver(self._backoff(), f"it follows {leader}")

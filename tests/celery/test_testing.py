@@ -134,7 +134,7 @@ def test_run_that_lost_its_key_does_not_free_the_key_of_the_next_job(app: Celery
         assert task.apply().state == "SUCCESS"
         job = probe.running_job(task)
         assert job is not None
-        assert (job.id, job.run) == ("another", "another")
+        assert (job.id, job.run_id) == ("another", "another")
 
 
 def test_lock_of_a_run_can_be_extended_until_it_is_lost(app: Celery) -> None:

@@ -31,7 +31,7 @@ def drop_record(task: Any) -> None:
 def pass_key_on(task: Any) -> None:
     """Delete the record of the current run, and write that of a run of another job under its key."""
     drop_record(task)
-    done, _ = task.request.get("lock_run").job_record.put(None, Job("running", "another", run="another"), 60)
+    done, _ = task.request.get("lock_run").job_record.put(None, Job("running", "another", run_id="another"), 60)
     assert done
 
 

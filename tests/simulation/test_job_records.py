@@ -66,10 +66,10 @@ def test_run_that_fails_outdates_nothing(history: History) -> None:
 
 def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> None:
     """A message that was replaced isn't run later with old arguments."""
-    history.write(Job("queued", "b", first=5, reserved=9))
+    history.write(Job("queued", "b", first_reserved=5, reserved=9))
     history.world.plans = ["fail"]
     job = history.receive("b", 9)
-    assert (job.first, job.reserved, job.outcome) == (5, 9, "failure")
+    assert (job.first_reserved, job.reserved, job.outcome) == (5, 9, "failure")
     assert history.receive("a", 5).id == "b"
     assert history.world.results.get_state("a") == "REVOKED"
 
@@ -78,7 +78,7 @@ def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> Non
 def test_run_is_known_until_the_messages_that_it_replaces_have_come(history: History, plan: str) -> None:
     """[K7] They may have a long countdown."""
     history.world.plans = [plan]
-    history.write(Job("queued", "b", first=5, reserved=9, late_until=history.world.server.wall() + 9000))
+    history.write(Job("queued", "b", first_reserved=5, reserved=9, late_until=history.world.server.wall() + 9000))
     assert history.receive("b", 9).retention == pytest.approx(9000 + 3600, abs=LEASE)
     history.receive("b", 5)
     assert [run.id for run in history.world.rules.runs] == ["b"]
@@ -98,7 +98,7 @@ def test_run_that_stands_for_another_message_answers_it_after_retries(installati
 
 def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(history: History) -> None:
     """[K4] By ``send_task``, or one whose reservation is over; the newest job has a run of its own, with its arguments."""
-    history.write(Job("queued", "c", first=5, reserved=9))
+    history.write(Job("queued", "c", first_reserved=5, reserved=9))
     history.world.plans = ["fail"]
     for id, reserved in (("plain", 0), ("a", 5), ("b", 7), ("c", 9), ("a", 5)):
         history.receive(id, reserved)

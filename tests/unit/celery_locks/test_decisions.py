@@ -18,7 +18,7 @@ def message(tries: int = 0, *, redelivered: bool = False, **header: object) -> M
 
 SENT = message(reserved=5)
 REDELIVERED = message(redelivered=True, reserved=5)
-REPLACED = {"first": 5, "reserved": 9}
+REPLACED = {"first_reserved": 5, "reserved": 9}
 SUCCESS, FAILURE = {"outcome": "success"}, {"outcome": "failure"}
 KEPT = {"retention": 60, "lease_left": 10}
 
@@ -30,33 +30,33 @@ START: dict[str, tuple[Job | None, Message, Verdict]] = {
     "[C32] prefetched, never started": (job("queued"), REDELIVERED, Verdict.RUN),
     "replaced": (job("queued", "new", **REPLACED), SENT, Verdict.SUPERSEDED),
     "replaced, between two others": (job("queued", "new", **REPLACED), message(reserved=7), Verdict.SUPERSEDED),
-    "replaced by a job that is being sent": (job("reserved", "new", first=5), SENT, Verdict.SENDING),
+    "replaced by a job that is being sent": (job("reserved", "new", first_reserved=5), SENT, Verdict.SENDING),
     "replaced by a job that may not be sent": (job("unsure", "new", **REPLACED), SENT, Verdict.RUN),
     "replaced by a job that runs": (job("running", "new", **REPLACED), SENT, Verdict.SUPERSEDED),
     "replaced by a job that failed": (job("done", "new", **REPLACED, **FAILURE), SENT, Verdict.SUPERSEDED),
     "replaced, its twin runs": (job("running", "new", **REPLACED, merged_id="me"), SENT, Verdict.REDELIVER),
     "[C29] a copy of an earlier try": (job("queued", retries=1), REDELIVERED, Verdict.STALE),
     "the next try": (job("queued", retries=1), message(1, reserved=5), Verdict.RUN),
-    "[K7] its place is being taken": (job("reserved", first=5), SENT, Verdict.SENDING),
+    "[K7] its place is being taken": (job("reserved", first_reserved=5), SENT, Verdict.SENDING),
     "[K7] its place may have been taken": (job("unsure", **REPLACED), SENT, Verdict.RUN),
     "[K7] its place was taken": (job("queued", **REPLACED), SENT, Verdict.STALE),
     "[K7] its place was taken, and that one runs": (job("running", **REPLACED), SENT, Verdict.STALE),
     "[K7] its place was taken by one that failed": (job("done", **REPLACED, **FAILURE), SENT, Verdict.STALE),
     "[K7] it has taken the place": (job("queued", **REPLACED), message(reserved=9), Verdict.RUN),
     "[C40] the reservation had expired": (job("queued", "new", reserved=9), SENT, Verdict.RUN),
-    "it had expired before a replaced one": (job("queued", "new", first=6, reserved=9), SENT, Verdict.RUN),
+    "it had expired before a replaced one": (job("queued", "new", first_reserved=6, reserved=9), SENT, Verdict.RUN),
     "the twin waits for its retry": (job("queued", "other", retries=1, merged_id="me"), SENT, Verdict.REDELIVER),
-    "the twin runs": (job("running", "other", run="r", merged_id="me"), SENT, Verdict.REDELIVER),
+    "the twin runs": (job("running", "other", run_id="r", merged_id="me"), SENT, Verdict.REDELIVER),
     "another job waits for its retry": (job("queued", "other", retries=1), SENT, Verdict.CONFLICT),
-    "another job runs": (job("running", "other", run="r"), SENT, Verdict.CONFLICT),
+    "another job runs": (job("running", "other", run_id="r"), SENT, Verdict.CONFLICT),
     "[C47] the submitting run goes on": (
-        job("running", "other", run="r"),
+        job("running", "other", run_id="r"),
         message(submitted_by="r"),
         Verdict.FOLLOWING,
     ),
-    "[C47] another run goes on": (job("running", "other", run="r2"), message(submitted_by="r"), Verdict.CONFLICT),
+    "[C47] another run goes on": (job("running", "other", run_id="r2"), message(submitted_by="r"), Verdict.CONFLICT),
     "[C2] the previous try unwinds": (job("running", retries=0), message(1, reserved=5), Verdict.FOLLOWING),
-    "a task that replaces itself": (job("running", run="r"), message(submitted_by="r"), Verdict.FOLLOWING),
+    "a task that replaces itself": (job("running", run_id="r"), message(submitted_by="r"), Verdict.FOLLOWING),
     "[C28] a copy of the live run": (job("running"), SENT, Verdict.REDELIVER),
     "[C31] redelivered, the dead node's lease lives": (job("running"), REDELIVERED, Verdict.REDELIVER),
     "an old copy of a retry that runs": (job("running", retries=2), message(1, reserved=5), Verdict.REDELIVER),

@@ -15,7 +15,7 @@ from django_redis_locks import LockKeyError, Record
 FULL = Job(
     "done",
     "id",
-    "run",
+    "run_id",
     2,
     5,
     3,

@@ -193,8 +193,8 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
     assert not any(result.deduplicated for result in results)
     job = sent.job(replacing)
     reserved = [header["reserved"] for header in sent.headers[-3:]]
-    assert (job.id, job.first, job.reserved) == (results[2].id, reserved[0], reserved[2])
-    sent.job_record(replacing).put(job, job.in_state("running", run="r"), 30)  # as a worker does at its start
+    assert (job.id, job.first_reserved, job.reserved) == (results[2].id, reserved[0], reserved[2])
+    sent.job_record(replacing).put(job, job.in_state("running", run_id="r"), 30)  # as a worker does at its start
     assert replacing.delay(1).id == results[2].id
 
 
@@ -240,7 +240,7 @@ def test_duplicate_with_a_later_end_or_an_earlier_beginning_is_sent_again(
             assert (moment is None) == (seconds is None), name
             assert seconds is None or begin <= datetime.fromisoformat(moment) - timedelta(seconds=seconds) <= end, name
         job, (old, new) = sent.job(task), [header["reserved"] for header in sent.headers[-2:]]
-        assert (job.state, job.id, job.first, job.reserved) == ("queued", one.id, old, new)
+        assert (job.state, job.id, job.first_reserved, job.reserved) == ("queued", one.id, old, new)
 
 
 def test_duplicate_of_a_job_that_is_counted_on_has_a_message_of_its_own_for_its_times(sent: Sent) -> None:
@@ -425,7 +425,7 @@ def test_message_that_the_broker_may_have_taken_is_sent_again_with_its_id(
         first, second = sent.job(task), task.apply_async((1,), task_id=promised)
         assert sent.ids_of(task) == [first.id] * after + [promised or first.id], failure
         job = sent.job(task)
-        assert (job.state, job.id, job.first) == ("queued", second.id, first.reserved), failure
+        assert (job.state, job.id, job.first_reserved) == ("queued", second.id, first.reserved), failure
         assert task.delay(1).id == second.id
         assert len(sent.ids_of(task)) == 1 + after, failure
 
