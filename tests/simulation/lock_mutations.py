@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.memory.store import Store
+from django_redis_locks.backends.memory.store import Store, StoredValue
 from django_redis_locks.core import hold
+from django_redis_locks.core.clock import monotonic
 from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import WaitQueue
@@ -24,7 +25,7 @@ Mutation = Callable[[Patch], None]
 
 def no_token_on_release(patch: Patch) -> None:
     """A release frees the lock of any holder."""
-    real = memory._release
+    real = memory._steps["lock/release"]
 
     def free(store: Store, keys: tuple[str, ...], token: str, *more: Any) -> int:
         record = store.find(keys[0])
@@ -53,9 +54,9 @@ def lease_lowered(patch: Patch) -> None:
     """[H2] A step lowers the lease of a live token."""
 
     def extend(self: Any, lease: int) -> None:
-        self.ends = memory.monotonic() + lease / 1000
+        self.ends = monotonic() + lease / 1000
 
-    patch.setattr(memory.StoredValue, "extend", extend)
+    patch.setattr(StoredValue, "extend", extend)
 
 
 def adopted_lock_never_doubted(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
@@ -149,7 +149,7 @@ def lease_lowered(patch: pytest.MonkeyPatch) -> None:
     def extend(self: Any, lease: int) -> None:
         self.ends = environment.now + lease / 1000
 
-    patch.setattr(memory.StoredValue, "extend", extend)
+    patch.setattr(memory_store.StoredValue, "extend", extend)
 
 
 def handed_lock_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,10 @@ class StoredValue:
         """Return the beginning of the reply for a busy lock."""
         return [0, self.left(), self.fence, self.since, self.holder]
 
+    def description(self) -> str:
+        """Return what the key holds, for a command of another kind."""
+        return "a record" if self.kind == RECORD else f"a lock of kind {self.kind}"
+
     def extend(self, lease: int) -> None:
         """Extend the lease to this many milliseconds from now; it is never shortened."""
         self.ends = max(self.ends, monotonic() + lease / 1000)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.memory import locks as memory_locks
+from django_redis_locks.backends.memory import records as memory_records
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
 from django_redis_locks.core.queue_values import HandedOverLock
@@ -98,9 +99,9 @@ def deterministic_environment() -> Iterator[None]:
         patch.setattr(HandedOverLock, "gone", gone)
         patch.setattr(tokens, "mint_token", environment.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
-        for module in (memory, memory_store):
+        for module in (memory_locks, memory_records, memory_store):
             patch.setattr(module, "monotonic", lambda: environment.now)
             patch.setattr(module, "micros", lambda: environment.enqueued_at)
-        patch.setattr(memory.Store, "next_fence", lambda *_: 1000)
-        patch.setattr(memory.Store, "add_to_index", lambda *_, **__: None)
+        patch.setattr(memory_store.Store, "next_fence", lambda *_: 1000)
+        patch.setattr(memory_store.Store, "add_to_index", lambda *_, **__: None)
         yield

@@ -1,0 +1,42 @@
+"""The steps that list locks and records for the memory backend. They do the same as the scripts under ``lua/index``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...core.clock import monotonic
+from . import locks
+from .store import RECORD, micros
+
+if TYPE_CHECKING:
+    from .store import Store
+
+
+def page(store: Store, keys: tuple[str, ...], which: str, offset: int, most: int, last_first: int) -> list[int | str]:
+    """``index/page``: return one page of an index, sorted by the ends of the leases."""
+    now, clock = micros() // 1000, monotonic()
+    index = store.indexes.get(keys[0], {})
+    found = sorted(
+        ((ends, lock) for lock, ends in index.items() if (ends > clock) == (which == "held")), reverse=bool(last_first)
+    )
+    entries = [(lock, now + round((ends - clock) * 1000)) for ends, lock in found[offset : offset + most]]
+    return [now, len(found), *(value for pair in entries for value in pair)]
+
+
+def inspect_many(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
+    """``index/inspect``: return the holder or record of each key, and the number of its waiters."""
+    return [
+        micros() // 1000,
+        *(
+            [len(store.queues.get(waiters, ())), *(_listed_record(store, lock) or locks.inspect(store, (lock,), kind))]
+            for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
+        ),
+    ]
+
+
+def _listed_record(store: Store, lock: str) -> list[Any]:
+    """Return the reply for a record, with the index that lists it; [] if the key holds none."""
+    record = store.find(lock)
+    if record is None or record.kind != RECORD:
+        return []
+    return [1, record.left(), record.fence, record.holder, record.token.partition(".")[2]]
