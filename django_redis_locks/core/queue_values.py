@@ -39,7 +39,7 @@ class Waiter:
         request: the request object, which only the caller references. The waiter is removed when it is collected.
     """
 
-    __slots__ = ("attempt", "caller", "channel", "gate", "lease", "lock_id", "loop", "queue")
+    __slots__ = ("attempt", "caller", "channel", "event", "lease", "lock_id", "loop", "queue")
 
     def __init__(self, lock_id: LockId, loop: object, channel: str, lease: int = 0, request: object = None) -> None:
         self.caller: Callable[[], object] = _always if request is None else weakref.ref(request)
@@ -48,7 +48,7 @@ class Waiter:
         self.channel = channel
         self.lease = lease
         self.queue: Any = None
-        self.gate: Any = None
+        self.event: Any = None
         self.attempt: Attempt | None = None
 
     @property

@@ -249,7 +249,7 @@ class LocalQueues:
         attempt = self.begin_wait(effect, engine)
         while type(attempt) is float:
             engine.may_block()
-            effect.waiter.gate.wait(attempt)
+            effect.waiter.event.wait(attempt)
             attempt = self.continue_wait(effect, engine)
         return attempt  # type: ignore[return-value]
 
@@ -258,7 +258,7 @@ class LocalQueues:
         ``until``."""
         attempt = self.begin_wait(effect, engine)
         while type(attempt) is float:
-            await effect.waiter.gate.wait(attempt)
+            await effect.waiter.event.wait(attempt)
             attempt = self.continue_wait(effect, engine)
         return attempt  # type: ignore[return-value]
 

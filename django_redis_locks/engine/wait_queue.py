@@ -89,7 +89,7 @@ class WaitQueue(QueueOutage):
 
         Returns:
             An ``Attempt`` if the waiter must send a request or adopt a lock; None if ``until`` is over; otherwise the
-            seconds that it may sleep at most, on its ``gate``.
+            seconds that it may sleep at most, on its ``event``.
         """
         if self.waiters[0] is not waiter:
             now = clock.now()
@@ -112,9 +112,9 @@ class WaitQueue(QueueOutage):
         return waiter.attempt
 
     def _sleep(self, waiter: Waiter, seconds: float, engine: QueueEngine) -> float:
-        if waiter.gate is None:
+        if waiter.event is None:
             loop = self.loop
-            waiter.gate = (
+            waiter.event = (
                 TaskEvent(loop, engine.call_at) if isinstance(loop, asyncio.AbstractEventLoop) else ThreadEvent()
             )
         return seconds
@@ -149,15 +149,15 @@ class WaitQueue(QueueOutage):
     def notify_all(self, _: object = None) -> None:
         """Wake all waiters, which then check whether they are the head. Safe in a finalizer."""
         for waiter in list(self.waiters):
-            if waiter.gate is not None:
-                waiter.gate.set()
+            if waiter.event is not None:
+                waiter.event.set()
 
     def notify_head(self) -> None:
         """Wake the head."""
         if self.has_waiter():
-            gate = self.waiters[0].gate
-            if gate is not None:
-                gate.set()
+            event = self.waiters[0].event
+            if event is not None:
+                event.set()
 
     def loop_closed(self) -> bool:
         """Return whether the queue's event loop was closed without cancelling the tasks that wait here."""

@@ -55,13 +55,13 @@ def all_registered(lock: Waitable) -> bool:
 def strike_head(lock: Waitable, error: BaseException) -> None:
     """Raise an error in the first waiter's sleep."""
     (queue,) = engine()._queues._queues[lock.lock_id].values()
-    gate = queue.waiters[0].gate
+    event = queue.waiters[0].event
 
     def strike(*_: object) -> None:
         raise error
 
-    gate.wait = strike
-    gate.set()  # the waiter checks whether it is its turn, and sleeps again
+    event.wait = strike
+    event.set()  # the waiter checks whether it is its turn, and sleeps again
 
 
 def forget_contention() -> None:

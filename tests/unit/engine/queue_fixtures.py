@@ -116,7 +116,7 @@ class StandaloneQueues(LocalQueues):
     def is_woken(self, waiter: Waiter) -> bool:
         """Whether a sleeping thread was woken and has its turn."""
         started = clock.now()
-        waiter.gate.wait(1)
+        waiter.event.wait(1)
         woken = clock.now() == started
         assert isinstance(self.continue_wait(Wait(waiter, NEVER), self.engine), Attempt) is woken
         return woken

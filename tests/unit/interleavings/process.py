@@ -357,13 +357,13 @@ class Process:
         if contender.sleeps_until is None or contender.awake:
             return
         wait = contender.effect
-        gate: RecordingEvent = wait.waiter.gate
-        if not (gate.opened or contender.sleeps_until <= self.now):
+        event: RecordingEvent = wait.waiter.event
+        if not (event.opened or contender.sleeps_until <= self.now):
             return
         queue, attempt = copy.copy(wait.waiter.queue), wait.waiter.attempt
         verdict = queue.attempt(wait.waiter, wait.until, self.engine)  # on a copy, which changes nothing
         wait.waiter.attempt = attempt
-        gate.opened = False
+        event.opened = False
         if isinstance(verdict, float):
             contender.sleeps_until = self.now + verdict
         else:
