@@ -123,7 +123,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Grant": {"aexit_block", "deferred", "exit_block", "waits_for_transaction"},
     "Job": {"request"},
-    "LoadContext": {"stores"},
+    "LoadContext": {"may_store"},
     "Lock": {
         "error_context",
         "acquiring",

@@ -296,7 +296,7 @@ class LoadLease:
         handlers = self.performer.handlers
         if request.waiter is not None:
             handlers[LeaveQueue](LeaveQueue(request.waiter, 0.0))
-        if request.may_be_stored and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
+        if request.maybe_executed and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
             cleanup = self.abandoning(request.token, None, request.lease)
             handlers[Cleanup](cleanup)
 

@@ -155,7 +155,7 @@ class _BatchEntry:
         self.before = before
         self.inflight: InflightLoad | None = None
         self.claim: Claim | None = None
-        self.claims = request.stores
+        self.claims = request.cacheable
         self.result: LoadResult[Any] | None = None
         self.error: BaseException | None = None
 

@@ -127,7 +127,7 @@ def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Progr
 
 def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
     claim = None
-    if request.stores and not (request.coordinator.down and request.coordinator.same_server):
+    if request.cacheable and not (request.coordinator.down and request.coordinator.same_server):
         claim = yield from claim_load(request, request.claim(max(until - clock.now(), 0.0)))
     if claim is not None:
         return (yield from resolve_claim(request, inflight, claim))
@@ -144,7 +144,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     inflight, leads = coordinator.single_flight.join(request.key)
     inflight = inflight if leads else InflightLoad()
     claim = None
-    if request.stores:
+    if request.cacheable:
         try:
             claim = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_CLAIM))
         except BaseException:

@@ -59,7 +59,7 @@ class LoadContext:
     def __init__(self, key: str, stale_value: Any) -> None:
         self.key = key
         self.stale_value = stale_value
-        self.stores = True
+        self.may_store = True
         self._ttl: Any = MISSING
 
     @property
@@ -74,7 +74,7 @@ class LoadContext:
 
     def skip_store(self) -> None:
         """Return the value to its callers, and don't store it."""
-        self.stores = False
+        self.may_store = False
 
     def fail(self, why: str) -> NoReturn:
         """Abort the load without a value. Callers are served the stale value, if there is one.

@@ -92,7 +92,7 @@ class LoadRequest:
         return self.coordinator.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
 
     @property
-    def stores(self) -> bool:
+    def cacheable(self) -> bool:
         """Whether loaded values are stored: their ttl is positive."""
         ttl = self.ttl
         return ttl is None or ttl > 0

@@ -194,7 +194,7 @@ def run_load(
     seconds = clock.now() - begin
     early.learn(request.name, seconds)
     metrics.count(coordinator.alias, metrics.LOADS)
-    if claim is None and request.stores:
+    if claim is None and request.cacheable:
         metrics.count(coordinator.alias, metrics.UNLOCKED)
     outcome, storage = yield from completion.loaded(value)
     metrics.finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)

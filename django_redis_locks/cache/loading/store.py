@@ -104,8 +104,8 @@ class LoadCompletion:
         request, claim = self._request, self._claim
         fresh_for = self._lifetime(value)
         connections = yield from transactions.connections_of(request)
-        source: Source = "unlocked" if claim is None and request.stores else "loaded"
-        if fresh_for == 0 or not self._context.stores:
+        source: Source = "unlocked" if claim is None and request.cacheable else "loaded"
+        if fresh_for == 0 or not self._context.may_store:
             if claim is not None:
                 yield from give_up_claim(
                     request, claim, request.coordinator.performer.tuning.unstored_note_ttl, REASON_NOT_STORED

@@ -129,7 +129,7 @@ def may_store(request: LoadRequest, connections: list[Any]) -> bool:
     Not in a task, which has no COMMIT of its own. Not unless the isolation level is READ COMMITTED: other levels read
     from a snapshot, which may be older than an invalidation before the load.
     """
-    commits = request.stores and request.options.store_in_atomic == "on_commit" and running_loop() is None
+    commits = request.cacheable and request.options.store_in_atomic == "on_commit" and running_loop() is None
     return commits and all(_is_set_to_read_committed(connection) for connection in connections)
 
 

@@ -128,6 +128,6 @@ class LockAcquisition(LockOwnership):
             hold.state = State.GONE
             self.performer.unwatch(hold)
         refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
-        kept = request.waiter is None or not request.waiter.gave_back
-        if (hold is not None and kept) or (request.may_be_stored and not refused):
+        owns_hold = request.waiter is None or not request.waiter.gave_back
+        if (hold is not None and owns_hold) or (request.maybe_executed and not refused):
             self._perform(self._cleanup(request.token))

@@ -142,14 +142,14 @@ class LockPrograms:
         self, request: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
-            request.may_be_stored = False
+            request.maybe_executed = False
             raise self.foreign_value_error(verdict)
         request.position = verdict.position
         if outcome_unknown:
             return verdict, False, verdict.lease_left, self._replace_token(request)
         if attempt.handed is not None:
             attempt.handed.gone()
-        request.may_be_stored = False
+        request.maybe_executed = False
         return verdict, False, verdict.lease_left, ()
 
     def _hold_of_attempt(
@@ -175,7 +175,7 @@ class LockPrograms:
         before that leaves the old one, which is then cleaned up with the request."""
         yield self._cleanup(request.token)
         request.token = tokens.mint_token()
-        request.may_be_stored = False
+        request.maybe_executed = False
 
     def _make_hold(self, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         return Hold(

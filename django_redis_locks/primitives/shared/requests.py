@@ -90,7 +90,7 @@ class ForeignValue:
 class WaitRequest:
     """A request of one caller that may wait."""
 
-    __slots__ = ("__weakref__", "loop", "may_be_stored", "position", "subscribed", "wait", "waited", "waiter")
+    __slots__ = ("__weakref__", "loop", "maybe_executed", "position", "subscribed", "wait", "waited", "waiter")
 
     def __init__(self, wait: float, loop: object) -> None:
         self.wait = wait
@@ -101,7 +101,7 @@ class WaitRequest:
         """The queue position in the last reply, until it is passed to the queue."""
         self.waiter: Waiter | None = None
         """To be removed from the queue if the request fails."""
-        self.may_be_stored = False
+        self.maybe_executed = False
         """The command may have been executed, or may still be on its way."""
         self.waited = 0.0
 
@@ -114,7 +114,7 @@ class AcquireRequest(WaitRequest):
     def __init__(self, wait: float, owner: owners.Owner, loop: object, *, raise_if_busy: bool = False) -> None:
         self.wait = wait  # as WaitRequest does, without the call of super()
         self.loop = loop
-        self.subscribed = self.may_be_stored = False
+        self.subscribed = self.maybe_executed = False
         self.position = self.waiter = None
         self.waited = 0.0
         self.owner = owner

@@ -63,7 +63,7 @@ def wait_loop(
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:
-        request.position, request.may_be_stored = None, attempt.adopted is None
+        request.position, request.maybe_executed = None, attempt.adopted is None
         command_reply = (
             attempt.adopted.go_on()
             if attempt.adopted is not None
