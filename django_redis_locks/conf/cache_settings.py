@@ -81,7 +81,7 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
             "SOCKET_TIMEOUT": "socket_timeout",
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
-        options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
+        options = pool | {argument: options[setting] for setting, argument in names.items() if setting in options}
     return {
         key: value
         for key, value in options.items()

@@ -65,13 +65,13 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
 
     def disable(self) -> None:
         """Forget the locks in memory, and restore the settings."""
-        override, ours, name, engines = self._inner.pop()
+        override, wrapped, name, engines = self._inner.pop()
         for engine in engines:
             _forget(engine)
-        if settings._wrapped is ours:
+        if settings._wrapped is wrapped:
             override.disable()
         else:  # an override that began inside this one ends later, as pytest's fixtures may
-            vars(ours).pop(SETTING, None)
+            vars(wrapped).pop(SETTING, None)
             locks.reset()
         _unused_names.append(name)
 
