@@ -30,8 +30,8 @@ def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> H
         error: the exception that was raised, or passed to the handler.
 
     Returns:
-        A response with ``Retry-After`` and ``Cache-Control: no-store``. The status is ``error.status`` (409, 429, or the
-        lock's ``status=``) for a busy lock, and 503 if the store is down. The HTML page is the template
+        A response with ``Retry-After`` and ``Cache-Control: no-store``. The status is ``error.status`` (409, 429, or
+        the lock's ``status=``) for a busy lock, and 503 if the store is down. The HTML page is the template
         ``redis_locks/<status>.html``, if the project has one; it is rendered after the view has returned.
 
     Example::
@@ -94,8 +94,8 @@ def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse | None:
-    """Return the project's HTML page, or None. Django renders it later, for an async view in a thread, where the template
-    may use the database."""
+    """Return the project's HTML page, or None. Django renders it later, for an async view in a thread, where the
+    template may use the database."""
     try:
         template = get_template(f"redis_locks/{status}.html")
     except TemplateDoesNotExist:

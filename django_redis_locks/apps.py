@@ -1,4 +1,4 @@
-"""The Django app."""
+"""The configuration of the Django app ``django_redis_locks``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .core.digests import use_secret
 
 
 def _check_caches(**options: Any) -> Sequence[checks.CheckMessage]:
-    """The checks of the cache. Imported here, so that a project without a wrapped cache imports it only for checks."""
+    """Run the checks of the cache. It is imported here, so that projects that don't use it import it for checks
+    only."""
     from .cache.checks import check_caches  # noqa: PLC0415
 
     return check_caches(**options)
 
 
 class RedisLocksConfig(AppConfig):
-    """Registers the system checks and the signals. No I/O."""
+    """Registers the system checks and the signals. Does no I/O."""
 
     name = "django_redis_locks"
     label = "django_redis_locks"
@@ -31,9 +32,9 @@ class RedisLocksConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the signals to the engine's events, and register the checks."""
-        with suppress(ImproperlyConfigured):  # no SECRET_KEY
+        with suppress(ImproperlyConfigured):  # SECRET_KEY isn't set
             use_secret(settings.SECRET_KEY)
-        from . import signals  # noqa: F401, PLC0415 - importing connects them to the engine's events
+        from . import signals  # noqa: F401, PLC0415 - the import registers them as listeners of events
         from .checks import TAG, check_deployment, check_settings  # noqa: PLC0415 - settings are ready only now
         from .server_checks import check_servers  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Release of locks and jobs that ended processes of this machine left, before their leases end.
+"""Releases the locks and jobs of crashed or killed processes of this machine, before their leases end.
 
-This is optional: such a lock is free anyway once its lease has ended. It helps with long leases, and replaces scripts
-that delete all locks, also those of running processes.
+This is optional, because the end of the lease frees such a lock anyway. It helps with long leases, and replaces scripts
+that delete all locks, including those of running processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ REASON: Final = "its process is gone"
 def find_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
     """Find the locks and jobs of processes of this machine that have ended.
 
-    A process is identified by host name and process id. Don't use this where containers share a host name but not their
+    A process is identified by its host name and process id. Don't use this where containers share a host name but not
+    their
     processes: running processes of other containers look dead. ``METADATA`` must store both.
 
     Args:
@@ -40,7 +41,8 @@ def find_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
     """Find the locks and jobs of processes of this machine that have ended.
 
-    A process is identified by host name and process id. Don't use this where containers share a host name but not their
+    A process is identified by its host name and process id. Don't use this where containers share a host name but not
+    their
     processes: running processes of other containers look dead. ``METADATA`` must store both.
 
     Args:
@@ -72,7 +74,7 @@ def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.Lo
 
     Args:
         using: the alias.
-        actor: the user or program that does it, for the log and the signal.
+        actor: the user or program that releases them, for the log and the signal.
 
     Returns:
         The locks that were released.
@@ -92,7 +94,7 @@ async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspec
 
     Args:
         using: the alias.
-        actor: the user or program that does it, for the log and the signal.
+        actor: the user or program that releases them, for the log and the signal.
 
     Returns:
         The locks that were released.
@@ -109,7 +111,7 @@ async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspec
 
 
 def release_found(found: list[inspection.LockInfo], actor: str) -> list[inspection.LockInfo]:
-    """Release these locks, unless they have another fence by now. Return those that were released."""
+    """Release these locks if their fences haven't changed. Return those that were released."""
     return [
         info
         for info in found
@@ -124,6 +126,6 @@ def _has_ended(pid: int | None) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # another user's process, or no valid id
+    except (OSError, OverflowError):  # another user's process, or an invalid id
         return False
     return False

@@ -1,5 +1,4 @@
-"""The aliases and names that decorated callables use, recorded at decoration. The system checks compare them with the
-settings."""
+"""Records the aliases and names of decorated callables. The system checks compare them with the settings."""
 
 from __future__ import annotations
 
@@ -21,5 +20,5 @@ declare = _declared.add
 
 
 def declared() -> list[tuple[str, str]]:
-    """The alias and the name of each recorded callable."""
-    return sorted({(one.using, one.name) for one in _declared})
+    """Return the alias and the name of each recorded callable."""
+    return sorted({(decorated.using, decorated.name) for decorated in _declared})

@@ -1,4 +1,5 @@
-"""Locks that stay held after their call or block, until the open transactions end or the response is closed."""
+"""Deferred release: a lock stays held after its call or block, until the open transactions end or the response is
+closed."""
 
 from __future__ import annotations
 
@@ -29,29 +30,30 @@ if TYPE_CHECKING:
     from .primitives.lock import Lock
 
 _RESPONSE = ""
-"""The key of the response among the aliases of databases."""
+"""The key of the response in ``DeferredGrant._until``, whose other keys are aliases of databases."""
 
-_PATIENCE = 1.0
-"""Seconds that a call waits for the maintenance thread to free the lock that a rollback of the same thread left."""
+_ROLLBACK_TIMEOUT = 1.0
+"""Seconds that a call waits until the maintenance thread has freed the lock after a rollback in the same thread."""
 
 
 def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
-    """The grant that an earlier call or block of this thread left for a transaction that is still open, or None. It may
-    be entered again."""
-    left = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
-    return left if isinstance(left, DeferredGrant) and left.hold.live else None
+    """Return the grant with which an earlier call or block of this thread holds the lock until an open transaction
+    ends, or None. The thread may re-enter it."""
+    grant = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
+    return grant if isinstance(grant, DeferredGrant) and grant.hold.live else None
 
 
 def defer_release(
     grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None
 ) -> None:
-    """Called before a grant is released: keep its lock until these transactions, and the response, have ended.
+    """Keep the lock of a grant until these transactions, and the response, have ended. Called before the release of the
+    grant.
 
     Args:
         grant: the grant of the call or block that ends.
         connections: database connections with an open transaction.
-        response: its ``close()`` ends the hold, too.
-        request: the request that is answered.
+        response: the response for whose ``close()`` the lock is kept, too.
+        request: the request of the response.
     """
     if not grant.held or _is_deferred(grant, connections, response):
         return
@@ -66,19 +68,20 @@ def defer_release(
 
 
 def _is_deferred(grant: Grant, connections: list[Any], response: Any) -> bool:
-    """Whether nothing needs to be deferred: no transaction is open, or an earlier call or block deferred it already."""
+    """Return whether nothing needs to be deferred: no transaction is open, or an earlier call or block has deferred the
+    release already."""
     if response is not None:
         return False
-    earlier = registry.of_hold(grant.hold) if connections else ()
-    return not connections or any(isinstance(left, DeferredGrant) and left.covers(connections) for left in earlier)
+    grants = registry.of_hold(grant.hold) if connections else ()
+    return not connections or any(isinstance(other, DeferredGrant) and other.covers(connections) for other in grants)
 
 
 class DeferredGrant(Grant):
-    """A grant that holds a lock after its call or block. It isn't the current grant, but its thread may enter the lock
-    again.
+    """A grant that holds a lock after its call or block. ``current_grant`` doesn't return it, but its thread may
+    re-enter the lock.
 
-    A renewed lease is still renewed; a fixed one must last until COMMIT. A dropped hook that a traceback keeps alive
-    isn't noticed at once: the lock is then freed at the end of the request, or by ``MAX_HOLD``."""
+    The lease is renewed as before; a fixed lease must last until COMMIT. After a rollback, a traceback may keep the
+    dropped hook alive: the lock is then freed at the end of the request, or by ``MAX_HOLD``."""
 
     __slots__ = ("_dropped", "_until")
 
@@ -87,22 +90,23 @@ class DeferredGrant(Grant):
     def __init__(self, grant: Grant) -> None:
         super().__init__(grant.hold, grant.lock, mint_id())
         self._until: dict[str, int] = {}
-        """The aliases whose transactions are still open, each with the index at which its hook was added to
-        ``run_on_commit``."""
+        """The aliases whose transactions are still open, each with the index of its hook in ``run_on_commit``."""
         self._dropped: set[str] = set()
-        """The aliases whose transaction was rolled back. The maintenance thread removes them a moment later."""
+        """The aliases whose transactions were rolled back. The maintenance thread removes them soon after."""
 
     @property
     def released(self) -> bool:
-        """True: the caller has released it."""
+        """Always True, because the caller has released the lock."""
         return True
 
     def enter(self, grant: Grant, connections: list[Any], response: Any, request: HttpRequest | None) -> None:
-        """Enter the hold of a grant, and stay in it until the transactions and the response have ended."""
+        """Join the hold of a grant until the transactions and the response have ended."""
         hold = self.hold
         if not hold.renew_until:
-            with suppress(LockBackendError):  # without the thread, a lock is freed after a rollback when its lease ends
-                self._submit(lambda: None)  # start the maintenance thread: a finalizer can't
+            # Start the maintenance thread, because a finalizer can't. Without it, the end of the lease frees the lock
+            # after a rollback
+            with suppress(LockBackendError):
+                self._submit(lambda: None)
         if not hold.add_grant(self.id, grant.id):
             return
         for connection in connections:
@@ -115,10 +119,10 @@ class DeferredGrant(Grant):
             if request is not None:
                 _call_at_close(request, hook)
         if hold.grant() is grant:
-            hold.grant = weakref.ref(self)  # the grant that on_lost is called with
+            hold.grant = weakref.ref(self)  # on_lost is called with this grant
         if connections:
             registry.keep(self)
-            _here.left.add(self)
+            _here.grants.add(self)
 
     def _hook(self, alias: str) -> TransactionHook:
         ended, dropped = partial(self.ended, alias), partial(self.dropped, alias)
@@ -126,61 +130,63 @@ class DeferredGrant(Grant):
 
     def waits_for_transaction(self) -> bool:
         """Return whether it keeps the lock for an open transaction of the calling thread."""
-        if self not in _here.left:
-            return False  # the thread that acquired it isn't the one that released it
+        if self not in _here.grants:
+            return False  # another thread has released the lock
         self.release_if_ended()
         if self._until.keys() - {_RESPONSE}:
             return True
-        if self.hold.state is State.RELEASING and running_loop() is None:  # the maintenance thread is about to free it
-            _engine(self.lock).wait_until_idle(_PATIENCE)
+        if self.hold.state is State.RELEASING and running_loop() is None:  # the maintenance thread is freeing the lock
+            _engine(self.lock).wait_until_idle(_ROLLBACK_TIMEOUT)
         return False
 
     def covers(self, connections: list[Any]) -> bool:
-        """Whether each of these transactions has the hook of this grant."""
-        return all(transaction_hooks.is_added(each, self, self._until.get(each.alias, -1)) for each in connections)
+        """Return whether each of these transactions has the hook of this grant."""
+        return all(
+            transaction_hooks.is_added(connection, self, self._until.get(connection.alias, -1))
+            for connection in connections
+        )
 
     def ended(self, alias: str) -> None:
-        """The transaction was committed, or the response closed."""
+        """Handle a COMMIT, or the closing of the response."""
         self._end(alias, self._free)
 
     def dropped(self, alias: str) -> None:
-        """The transaction was rolled back, or the response never closed. Called by a finalizer, at any moment in any
-        thread."""
+        """Handle a rollback, or a response that was dropped without being closed. Called by a finalizer, at any moment
+        in any thread."""
         if not self.hold.foreign:
             self._dropped.add(alias)
             self._submit(lambda: self._end(alias, self._abandon))
 
     def thread_ended(self) -> None:
-        """The thread ended, so its transactions can't be committed any more. Called by a finalizer."""
+        """Handle the end of the thread, after which its transactions can't commit. Called by a finalizer."""
         for alias in self._until.keys() - {_RESPONSE}:
             self.dropped(alias)
 
     def release_if_ended(self) -> None:
-        """End the hold for all transactions that aren't open in this thread any more, whether or not a hook reported
-        it."""
-        still = {connection.alias for connection in open_transactions.open_now()} - self._dropped
-        for alias in self._until.keys() - still - {_RESPONSE}:
+        """End the hold for all transactions that aren't open in this thread any more, even if their hooks weren't
+        called."""
+        still_open = {connection.alias for connection in open_transactions.open_now()} - self._dropped
+        for alias in self._until.keys() - still_open - {_RESPONSE}:
             self.ended(alias)
-        if (
-            not self._until and self.id in self.hold.open_grants
-        ):  # the maintenance thread hasn't yet, or an exception prevented it
+        # The maintenance thread may not have freed the lock yet, or an exception may have interrupted it
+        if not self._until and self.id in self.hold.open_grants:
             self._free()
 
     def _end(self, alias: str, free: Callable[[], None]) -> None:
         self._until.pop(alias, None)
         if not self._until:
-            free()  # harmless if repeated
+            free()  # may be repeated
         elif self._until.keys() == {_RESPONSE}:
-            registry.forget(self)  # the thread can't enter it again
+            registry.forget(self)  # so that the thread can't re-enter the lock
 
     def _free(self) -> None:
-        if running_loop() is not None:  # an asynchronous server may close its responses there
+        if running_loop() is not None:  # an asynchronous server may close its responses in an event loop
             self._submit(self._abandon)
             return
         try:
             self.release()
         except LockError as failure:
-            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller catches it
+            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller could catch the exception
                 call_on_lost(self.hold, _engine(self.lock).submit_notice_first)
             report(self, failure)
 
@@ -193,17 +199,16 @@ class DeferredGrant(Grant):
 
 
 def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
-    """Call the hook when the request is closed, too. The response that is sent, and closed, may be another one than the
-    view returned, for instance if that can't be rendered or middleware replaces it. The view's response keeps the hook
-    alive."""
-    before = vars(request).get("close")  # set for another lock
-    request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # strong ones would make a cycle
+    """Call the hook when the request is closed, too. The view's response may never be closed, for example if it can't
+    be rendered, or if middleware replaces it. It keeps the hook alive."""
+    previous_close = vars(request).get("close")  # that of another lock
+    request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # weak, to avoid a reference cycle
 
     def close() -> None:
         request, hook = request_ref(), hook_ref()
         try:
-            if before is not None:
-                before()
+            if previous_close is not None:
+                previous_close()
             elif request is not None:
                 type(request).close(request)
         finally:
@@ -214,21 +219,21 @@ def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
 
 
 class _ThreadLiveness:
-    """An object that only its thread references, so that its finalizer reports the end of the thread."""
+    """An object that only its thread references, so that its finalizer runs when the thread ends."""
 
 
-def _end_of_thread(left: Iterable[DeferredGrant]) -> None:
-    for deferred in list(left):
-        deferred.thread_ended()
+def _end_of_thread(grants: Iterable[DeferredGrant]) -> None:
+    for grant in list(grants):
+        grant.thread_ended()
 
 
 class _ThreadLocal(threading.local):
     """The deferred grants of this thread."""
 
     def __init__(self) -> None:
-        self.left: weakref.WeakSet[DeferredGrant] = weakref.WeakSet()
+        self.grants: weakref.WeakSet[DeferredGrant] = weakref.WeakSet()
         self._life = _ThreadLiveness()
-        weakref.finalize(self._life, _end_of_thread, self.left).atexit = False
+        weakref.finalize(self._life, _end_of_thread, self.grants).atexit = False
 
 
 _here = _ThreadLocal()
@@ -236,22 +241,22 @@ _here = _ThreadLocal()
 
 def release_leftovers(**_: object) -> None:
     """Free the deferred locks of this thread whose transactions have ended. Called at the end of a request or task."""
-    for deferred in list(_here.left):
-        deferred.release_if_ended()
+    for grant in list(_here.grants):
+        grant.release_if_ended()
 
 
 request_finished.connect(release_leftovers, dispatch_uid="django_redis_locks")
 
 
 def report(grant: Grant, failure: LockError) -> None:
-    """Report a failed release of a call whose result is returned all the same. A store that is down is reported by an
-    event, and the release goes on in the background. A lost lock was reported when the loss was found."""
+    """Report a failed release without an exception in the caller. If the store is down, emit an event: the release is
+    repeated in the background. A lost lock has been reported already. Other errors are raised."""
     if isinstance(failure, LockBackendError):
         events.emit(events.BackendFailed(grant.key, grant.name, grant.alias, "release", str(failure)))
     elif not isinstance(failure, LockLost):
         raise failure
 
 
-def _engine(of: Any) -> Engine:
-    """The engine of a lock."""
-    return cast("Engine", of.performer)
+def _engine(lock: Any) -> Engine:
+    """Return the engine of a lock."""
+    return cast("Engine", lock.performer)

@@ -1,4 +1,5 @@
-"""Facts about the server of an alias, and its fence counters. ``inspection`` reads the locks."""
+"""Reads the properties of the server of an alias, and reads or raises its fence counters. ``inspection`` reads the
+locks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .core.server_info import Facts, FenceCounter
 
 PATIENCE: Final = 2.0
-"""Default time limit of ``facts``, in seconds."""
+"""The default ``timeout`` of ``facts``, in seconds."""
 
 
 def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
@@ -22,10 +23,10 @@ def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
 
     Args:
         using: the alias.
-        timeout: seconds that this may take in all.
+        timeout: seconds for all requests together.
 
     Returns:
-        The facts. Those that the server doesn't report are None or empty.
+        The properties of the server. Those that it doesn't report are None or "".
 
     Raises:
         InvalidLockBackend: there is no such alias, or its settings are wrong.
@@ -41,10 +42,10 @@ async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
 
     Args:
         using: the alias.
-        timeout: seconds that this may take in all.
+        timeout: seconds for all requests together.
 
     Returns:
-        The facts. Those that the server doesn't report are None or empty.
+        The properties of the server. Those that it doesn't report are None or "".
 
     Raises:
         InvalidLockBackend: there is no such alias, or its settings are wrong.
@@ -54,7 +55,7 @@ async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
 
 
 def is_per_process(using: str = DEFAULT) -> bool:
-    """Whether an alias keeps its locks in memory, so that each process has its own."""
+    """Return whether an alias keeps its locks in memory, so that each process has its own."""
     return isinstance(locks[using].engine.backend, MemoryBackend)
 
 
@@ -91,10 +92,10 @@ async def afences(using: str = DEFAULT) -> list[FenceCounter]:
 
 
 def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
-    """Raise the fence counters of an alias, for instance after the store was restored. They never go back.
+    """Raise the fence counters of an alias, for instance after the store was restored. They are never lowered.
 
     Args:
-        at_least: the smallest number that the counters have afterwards.
+        at_least: the new value of counters that are smaller.
         using: the alias.
 
     Returns:
@@ -110,10 +111,10 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
 
 
 async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
-    """Raise the fence counters of an alias, for instance after the store was restored. They never go back.
+    """Raise the fence counters of an alias, for instance after the store was restored. They are never lowered.
 
     Args:
-        at_least: the smallest number that the counters have afterwards.
+        at_least: the new value of counters that are smaller.
         using: the alias.
 
     Returns:

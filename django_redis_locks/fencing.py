@@ -1,12 +1,12 @@
-"""Fencing of database rows: each row stores the fence of its last writer, and refuses writes with a smaller one.
+"""Fencing of database rows: each row stores the fence of its last writer, and a write with a smaller fence is rejected.
 
-A paused process may write after its lease has ended and another process has acquired the lock and written. The lock
-can't prevent that write; the comparison in the database does.
+A paused process may still write after its lease has ended and another process has acquired the lock and written. The
+lock can't prevent that write; the comparison in the database does.
 
 Source: fencing tokens (Kleppmann, "How to do distributed locking", 2016), which are the sequencers of Chubby (Burrows,
 "The Chubby lock service for loosely-coupled distributed systems", OSDI 2006).
 
-This module defines a model, so it can be imported only once Django's apps are ready.
+This module defines a model, so import it only after Django's apps are ready.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from .core.hold import Hold
 
 _moment = count(1).__next__
-"""A counter that orders the reads and writes of this process."""
+"""Returns a moment: the next number of a counter, which orders the reads and writes of this process."""
 
 _written: WeakKeyDictionary[Hold, dict[tuple[str, object], int]] = WeakKeyDictionary()
-"""The moment of the last ``save`` of each row under a hold. All saves under a hold have the same fence."""
+"""For each hold, the moment of the last ``save`` of each row. Fences can't order these saves: they are all equal."""
 
 MAX_ROWS = 10_000
-"""The moments of at most this number of rows are kept for each hold, the latest ones."""
+"""The largest number of rows in ``_written`` for each hold; the oldest ones are removed."""
 
 
 def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
@@ -60,9 +60,8 @@ def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any
     own_fence = _fence_of(grant)
     writable = queryset.filter(fence__lte=own_fence)
     _refuse_joins(writable, values)
-    with transaction.atomic(
-        using=queryset.select_for_update().db
-    ):  # to undo the update if one of several rows is refused
+    # A transaction, to undo the update if one of several rows is rejected
+    with transaction.atomic(using=queryset.select_for_update().db):
         written = writable.update(**values, fence=own_fence)
         later = queryset.filter(fence__gt=own_fence).select_for_update().values_list("fence", flat=True).first()
         if later is not None or not written:
@@ -92,7 +91,7 @@ async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **valu
 
 
 class FencedModel(models.Model):
-    """A model with a ``fence``: its rows are saved under a lock, and refuse writes of earlier holders.
+    """A model with a field ``fence``: its rows are saved under a lock, and writes of earlier holders are rejected.
 
     Example::
 
@@ -109,15 +108,15 @@ class FencedModel(models.Model):
     fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
 
     _read: tuple[int | None, int] | None = None
-    """The fence that was read or written last (None if it was deferred) and the moment. None: neither read nor
-    written."""
+    """The fence that was read or written last (None if its field was deferred) and the moment; None for an instance
+    that was neither read nor written."""
 
     class Meta:
         abstract = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Reset the moment, which has no meaning in another process: the copy counts as read before all writes of this
-        one."""
+        """Reset the moment, which has no meaning in another process. An unpickled instance counts as read before all
+        writes of this process."""
         super().__setstate__(state)  # type: ignore[misc]
         if self._read is not None:
             self._read = self._read[0], 0
@@ -164,7 +163,7 @@ class FencedModel(models.Model):
         writable = row.filter(fence__lte=own_fence) if read is None else row.filter(fence__lte=own_fence, fence=read)
         with transaction.atomic(using=using, savepoint=False):
             written = writable.update(fence=own_fence)  # locks the row until COMMIT
-            moment = _moment()  # a handler of post_save may write the row once more
+            moment = _moment()  # before the save, whose post_save handlers may write the row again
             if written:
                 with self._with_fence(own_fence):
                     super().save(using=using, force_update=force_update, update_fields=update_fields)
@@ -208,7 +207,7 @@ class FencedModel(models.Model):
 
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make an instance of a row, as Django's, and note its fence."""
+        """Make an instance of a row, as Django does, and remember its fence."""
         instance = super().from_db(*args, **kwargs)
         instance._note_state(_moment())
         return instance
@@ -219,13 +218,14 @@ class FencedModel(models.Model):
         fields: Iterable[str] | None = None,
         from_queryset: models.QuerySet[Any] | None = None,
     ) -> None:
-        """Read the row again, as Django's. Without ``fields`` the fence is read too, so that the row can be saved."""
+        """Read the row again, as Django does. Without ``fields``, the fence is read too, so that the row can be
+        saved."""
         super().refresh_from_db(using, fields, from_queryset)
-        if fields is None:  # other fields are as old as before
+        if fields is None:  # otherwise the other fields are still old
             self._note_state(_moment())
 
     def _row(self, using: str) -> models.QuerySet[Any]:
-        """The row in the table that has the fence, which may be that of a parent model."""
+        """Return the row in the table with the fence, which may be the table of a parent model."""
         owner, pk = self._table_and_pk()
         return owner._base_manager.using(using).filter(pk=pk)  # type: ignore[no-any-return]
 
@@ -234,25 +234,31 @@ class FencedModel(models.Model):
         return owner, getattr(self, owner._meta.pk.attname)
 
     def _note_state(self, moment: int, hold: Hold | None = None) -> None:
-        """Note that this instance equals the row at this moment. If it was written, ``hold`` is that of the lock."""
+        """Remember that this instance equals the row at this moment. ``hold`` is the hold of the lock if it was
+        written."""
         self._read = self.__dict__.get("fence"), moment
         if hold is not None:
             owner, pk = self._table_and_pk()
             rows = _written.setdefault(hold, {})
-            later = rows.pop((owner._meta.label, pk), 0)
-            rows[owner._meta.label, pk] = max(later, moment)
+            previous = rows.pop((owner._meta.label, pk), 0)  # post_save may have written a later moment
+            rows[owner._meta.label, pk] = max(previous, moment)
             if len(rows) > MAX_ROWS:
                 del rows[next(iter(rows))]
 
     def _fence_read(self, grant: Grant) -> int | None:
-        """The fence that the row must still have. None for an instance that wasn't read."""
+        """Return the fence that the row must still have, or None for an instance that wasn't read.
+
+        Raises:
+            ValueError: the instance was read without its fence.
+            StaleGrant: the row was written under the same hold since.
+        """
         if self._read is None:
             return None
         read, moment = self._read
         if read is None:
             raise ValueError(
-                f"a {self._meta.label} that is saved is read with its fence: name it in only(), and not in defer(); "
-                "refresh_from_db() without fields reads it too"
+                f"this {self._meta.label} was read without its fence, so it can't be saved: name fence in only(), and not in "
+                "defer(), or call refresh_from_db() without fields"
             )
         owner, pk = self._table_and_pk()
         if _written.get(grant.hold, {}).get((owner._meta.label, pk), 0) > moment:
@@ -261,7 +267,7 @@ class FencedModel(models.Model):
 
     @contextmanager
     def _with_fence(self, fence: int) -> Iterator[None]:
-        """Set the fence of the instance for a save. If that fails, restore the previous one."""
+        """Set the fence of the instance for a save. If the save fails, restore the previous fence."""
         before = {"fence": self.__dict__["fence"]} if "fence" in self.__dict__ else {}
         self.fence = fence
         try:
@@ -273,29 +279,29 @@ class FencedModel(models.Model):
 
 
 def _fence_of(grant: Grant) -> int:
-    """The fence of a grant. A grant that is known to be lost raises, even if the row would accept its fence: a later
-    holder may have read the row already."""
+    """Return the fence of a grant. Raises if the grant is known to be lost, even if the row would accept its fence: a
+    later holder may have read the row already."""
     grant.ensure_held()
     return cast("int", grant.fence)
 
 
 def _grants_of_caller() -> list[Grant]:
-    """The grants of the caller, one for each lock: re-entries share a hold and a fence."""
+    """Return the grants of the caller, one for each lock. Re-entries share a hold and a fence."""
     return list({id(grant.hold): grant for grant in registry.in_context()}.values())
 
 
 def _stored(row: models.QuerySet[Any]) -> int | None:
-    """The committed fence, which the snapshot of an open transaction may hide. None if the row is deleted."""
+    """Return the committed fence, which the snapshot of an open transaction may hide; None if the row is deleted."""
     with transaction.atomic(using=row.db, savepoint=False):
         return row.select_for_update().values_list("fence", flat=True).first()
 
 
 def _refuse_joins(writable: models.QuerySet[Any], values: Iterable[str]) -> None:
-    """Raise if the update needs a second table. Django would select the rows first, or in a subquery, and a commit
-    between that and the write would go unnoticed.
+    """Check that the update needs only one table. Otherwise Django would select the rows first, or in a subquery, and
+    would overwrite a commit between that and the write.
 
     Raises:
-        ValueError: it does.
+        ValueError: it needs a second table.
     """
     model = writable.model._meta.concrete_model
     if (
@@ -310,11 +316,11 @@ def _refuse_joins(writable: models.QuerySet[Any], values: Iterable[str]) -> None
 
 def _no_single_grant(model: type[models.Model], grants: list[Grant]) -> LockNotOwned:
     held = ", ".join(repr(grant.name) for grant in grants)
-    found = f"several are held here ({held})" if grants else "none is held here"
-    return LockNotOwned(
-        f"a {model._meta.label} that was read is saved under its lock, and {found}: "
-        f"{'say which with' if grants else 'hold it, or pass'} save(grant=...)"
-    )
+    if grants:
+        problem, advice = f"several are held here ({held})", "pass the right one with save(grant=...)"
+    else:
+        problem, advice = "none is held here", "acquire it, or pass its grant with save(grant=...)"
+    return LockNotOwned(f"saving a {model._meta.label} needs its lock, and {problem}: {advice}")
 
 
 def _stale(model: type[models.Model], grant: Grant, stored: int | None, read: int | None = None) -> StaleGrant:
@@ -322,9 +328,9 @@ def _stale(model: type[models.Model], grant: Grant, stored: int | None, read: in
     if stored is None:
         why = f"there is no such {what}"
     elif stored > own_fence:
-        why = f"a later holder has written this {what}: its fence is {stored}, ours is {own_fence}"
+        why = f"a later holder has written this {what}: its fence is {stored}, that of this lock is {own_fence}"
     elif stored == own_fence:
-        why = f"this {what} was read before it was written under the same lock: read it again"
+        why = f"this {what} was read before the last write under this lock: read it again"
     else:
         why = f"this {what} was read before another holder wrote it: fence {read} was read, {stored} is stored"
     return StaleGrant(

@@ -90,8 +90,8 @@ class LockHandler(LockMaker):
         self.reset()
 
     def configuration(self) -> Mapping[str, Any]:
-        """Return the aliases with their entries. Without ``REDIS_LOCKS``, the alias "default" uses the connection settings
-        of the cache "default", if that cache is on Redis."""
+        """Return the aliases with their entries. Without ``REDIS_LOCKS``, the alias "default" uses the connection
+        settings of the cache "default", if that cache is on Redis."""
         try:
             table = getattr(settings, SETTING, None)
         except ImproperlyConfigured:  # Django's settings aren't configured

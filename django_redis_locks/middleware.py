@@ -1,4 +1,4 @@
-"""``LockMiddleware``: responses for errors of locks in views that aren't decorated."""
+"""``LockMiddleware``: turns lock errors of views without ``@redis_lock`` into responses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .decorators import on_conflict
 
 
 class LockMiddleware(MiddlewareMixin):
-    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, or with the ``ON_CONFLICT``
+    """Responds to ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, or with the ``ON_CONFLICT``
     handler of the settings. For synchronous and asynchronous servers.
 
-    Other errors of locks are mistakes or losses, and stay 500."""
+    Other lock errors are programming errors or lost locks, and remain a 500 response."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """Return the response to an exception of a view. Called by Django.

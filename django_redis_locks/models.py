@@ -1,7 +1,7 @@
-"""``HeldLock``: the model of held locks for Django's admin and permissions. It has no table and needs no migration.
+"""``HeldLock``: a model without a table, which gives held locks a page and permissions in Django's admin.
 
-The admin makes its instances from values of ``inspection.py``. Its queryset is always empty, so that ``dumpdata`` and
-other code that iterates over all models finds nothing.
+The admin makes its instances from the values of ``inspection.py``. Its queryset is always empty, so that ``dumpdata``
+and other code that iterates over all models finds no rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ else:
 
 
 class NoRows(Manager):
-    """A manager without rows: there is no table."""
+    """A manager without rows, because there is no table."""
 
     def get_queryset(self) -> models.QuerySet[HeldLock]:
         """Return an empty queryset."""
@@ -34,7 +34,7 @@ class HeldLock(models.Model):
     Attributes:
         id: the alias and the key.
         info: the lock; None if the store couldn't be read.
-        problem: the error if it couldn't.
+        problem: the error if it couldn't be read.
     """
 
     id: models.CharField[Any, str] = models.CharField(primary_key=True, max_length=255, editable=False)

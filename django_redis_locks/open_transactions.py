@@ -1,4 +1,5 @@
-"""The open database transactions of this thread, and warnings about locks that are released inside of one."""
+"""Finds the open database transactions of this thread, and warns about locks that are acquired or released inside of
+one."""
 
 from __future__ import annotations
 
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks")
 
 MAX_NAMES_WARNED = 1000
-"""Each warning is logged for at most this number of names: a name may be a whole key."""
+"""Each warning is logged for at most this number of names. It bounds the memory, since a name may be a whole key."""
 
 
 def open_now() -> list[Any]:
-    """The connections of this thread that are inside ``atomic()``; opens none. The transaction that ``TestCase`` puts
-    around a test doesn't count: it is never committed, and the lock would stay busy until the test ends."""
+    """Return the connections of this thread that are inside ``atomic()``; opens none. The transaction of a ``TestCase``
+    around a test doesn't count: it is never committed, so the lock would stay held until the test ends."""
     return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
 
 
 def around_call(name: str, *, new: bool) -> list[Any]:
-    """The connections whose transactions surround a call, at its end. Logs a warning if there are any: the transaction
-    may have read before the lock was acquired.
+    """Return the connections whose transactions surround a call; used at the end of the call. Logs a warning if there
+    are any, because such a transaction may have read data before the lock was acquired.
 
     Args:
         name: the name of the lock.
-        new: False if the thread held the lock already, and the warning was logged then.
+        new: False if the thread had the lock before the call, so that the warning has been logged already.
     """
     found = _committing(_initialized(), name)
     if found and new:
@@ -42,12 +43,12 @@ def around_call(name: str, *, new: bool) -> list[Any]:
 
 
 def of_database(alias: str, name: str) -> list[Any]:
-    """The connection to this database, if it is inside ``atomic()`` now."""
+    """Return the connection to this database in a list, if it is inside ``atomic()`` now; else an empty list."""
     return _committing([connection for connection in _initialized() if connection.alias == alias], name)
 
 
 def _committing(initialized: Iterable[Any], name: str) -> list[Any]:
-    """The connections inside an ``atomic()`` that commits at its end. Logs a warning if autocommit is off."""
+    """Return the connections inside an ``atomic()`` that commits at its end. Logs a warning if autocommit is off."""
     found = []
     for connection in initialized:
         if _is_by_hand(connection):
@@ -58,8 +59,8 @@ def _committing(initialized: Iterable[Any], name: str) -> list[Any]:
 
 
 def warn_if_open(name: str) -> None:
-    """Log a warning if a transaction is open while a lock of this name is released. Called at each release, so it calls
-    nothing of Django unless a transaction is open."""
+    """Log a warning if a transaction is open while a lock of this name is released. It is called at each release, so
+    for speed it calls Django only if a transaction is open."""
     for reference in _here.connections:
         connection: Any = reference()
         if connection is not None and connection.in_atomic_block and not _of_test_case(connection):
@@ -69,7 +70,7 @@ def warn_if_open(name: str) -> None:
 
 
 def warn_asynchronous(name: str) -> None:
-    """Log that asynchronous code has no transactions."""
+    """Log a warning that asynchronous code has no transactions."""
     _warn(_ASYNC, name)
 
 
@@ -82,14 +83,14 @@ def _of_test_case(connection: Any) -> bool:
 
 
 def _is_by_hand(connection: Any) -> bool:
-    """Whether autocommit is off, or was when ``atomic()`` began, which then doesn't commit."""
+    """Return whether autocommit is off, or was off when ``atomic()`` began, which then doesn't commit."""
     if connection.in_atomic_block:
         return not connection.commit_on_exit
     return connection.connection is not None and not connection.autocommit
 
 
 class _ThreadLocal(threading.local):
-    """The connections of this thread. Reading them from Django's handler takes ten times as long."""
+    """The connections of this thread. Django's handler would take ten times as long to list them."""
 
     def __init__(self) -> None:
         self.connections: list[Callable[[], object]] = [weakref.ref(connection) for connection in _initialized()]
@@ -117,20 +118,20 @@ def _warn(text: str, name: str, *more: str) -> None:
 
 
 _EARLY = (
-    "Lock %s was released inside an open transaction: until its COMMIT, the next holder reads what was there before. "
+    "Lock %s was released inside an open transaction: until its COMMIT, the next holder reads the old data. "
     'Put atomic() inside the lock, or hold the lock until the transaction ends: locks.lock(key, hold="transaction"%s). '
-    'Where it protects no rows of a database, hold="block" says so'
+    'If it protects no rows of a database, pass hold="block"'
 )
 _LATE = (
-    "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
-    "snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its dispatch(), or "
-    "around atomic()"
+    "Lock %s was acquired inside an open transaction. It is held until the transaction ends; but data that the transaction "
+    "has read, or its snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its "
+    "dispatch(), or around atomic()"
 )
 _BY_HAND = (
-    "Lock %s is released at the end of its call or block, because autocommit is off: whether the transaction was "
-    "committed by then can't be known. Use atomic() with autocommit on, or hold a lock object around COMMIT"
+    "Lock %s is released at the end of its call or block although autocommit is off, so the transaction may not be "
+    "committed by then. Use atomic() with autocommit on, or hold a lock object around COMMIT"
 )
 _ASYNC = (
-    'Lock %s has hold="transaction" and is released at the end of its block: Django has no transactions in asynchronous '
-    "code. Hold it in the synchronous function that opens the transaction"
+    'Lock %s has hold="transaction", but is released at the end of its block, because Django has no transactions in '
+    "asynchronous code. Acquire it in the synchronous function that opens the transaction"
 )

@@ -1,6 +1,6 @@
 """System checks that connect to the servers. Only ``check --deploy`` runs them.
 
-A fact that a server doesn't report, because the user has no right to it, is no problem.
+A property that a server doesn't report, because the user has no right to read it, isn't a problem.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ OLDEST_REDIS: Final = (6, 2)
 """The oldest version of Redis that works. The oldest Valkey is 7.2."""
 
 CLOCK_TOLERANCE: Final = 10.0
-"""Seconds that the clocks of server and client may differ without a warning."""
+"""The difference between the clocks of server and client, in seconds, that causes no warning."""
 
 
 def check_servers(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
-    """All problems of the servers of all aliases with valid settings. A server that is down is reported, too."""
+    """Return the problems of the servers of all aliases with valid settings. A server that is down is a problem,
+    too."""
     return [message for alias in _usable() for message in _messages_of(alias)]
 
 
 def _usable() -> Iterator[str]:
-    """The aliases with valid settings."""
+    """Yield the aliases with valid settings."""
     try:
         table = locks.configuration()
     except conf.InvalidLockBackend:
@@ -70,7 +71,7 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         yield _warning(
             "W104",
             f"{where}: {facts.address} is a replica.",
-            "It can't give locks, and may have forgotten some after a failover. Let LOCATION name the master.",
+            "Locks can't be acquired there, and some may be missing after a failover. Set LOCATION to the master.",
         )
     if facts.mode == "cluster":
         yield _warning(
@@ -80,20 +81,21 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         )
     if facts.denied:
         rights = " ".join(right for right in facts.denied if not right.isupper())
-        gone = ", ".join(right for right in facts.denied if right.isupper())
+        missing = ", ".join(right for right in facts.denied if right.isupper())
         yield _warning(
             "W106",
-            f"{where}: {facts.address} denies what locks need: {', '.join(facts.denied)}.",
+            f"{where}: {facts.address} denies rights or commands that locks need: {', '.join(facts.denied)}.",
             " ".join(
-                [f"ACL SETUSER <user> {rights}"] * bool(rights) + [f"Rename {gone} back in redis.conf."] * bool(gone)
+                [f"ACL SETUSER <user> {rights}"] * bool(rights)
+                + [f"Undo the renaming of {missing} in redis.conf."] * bool(missing)
             ),
         )
     if facts.ahead is not None and abs(facts.ahead) >= CLOCK_TOLERANCE:
         yield _warning(
             "W108",
             f"{where}: the clock of {facts.address} is {abs(facts.ahead):.0f} s "
-            f"{'ahead of' if facts.ahead > 0 else 'behind'} the one here.",
-            "Fences are times of the server's clock, and a lease ends early when it is put right. Have NTP run on both.",
+            f"{'ahead of' if facts.ahead > 0 else 'behind'} the clock of this machine.",
+            "Fences are times of the server's clock, and leases end early when that clock is corrected. Run NTP on both.",
         )
 
 
@@ -102,23 +104,23 @@ def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         yield _warning(
             "W102",
             f"{where}: {facts.address} has maxmemory-policy {facts.policy}.",
-            "It may throw locks away while they are held. Set noeviction, or give the locks a server of their own.",
+            "It may delete held locks. Set noeviction, or give the locks their own server.",
         )
     note = ""
     if facts.appends is False:
-        note = f"{facts.address} keeps no append-only file: when it crashes, locks are free while their holders go on."
+        note = f"{facts.address} has no append-only file: a crash frees all locks while their holders continue."
     elif facts.syncs == "no":
         note = (
-            f"{facts.address} has appendfsync no: when its machine crashes, the locks of the last half minute are free "
-            "while their holders go on."
+            f"{facts.address} has appendfsync no: a crash of its machine frees the locks of the last half minute while "
+            "their holders continue."
         )
     if note:
-        hint = "Set appendonly yes and appendfsync everysec, or let what matters refuse older fences."
+        hint = "Set appendonly yes and appendfsync everysec, or reject writes with older fences in your database."
         yield checks.Info(f"{where}: {note}", hint=hint, id=f"{TAG}.W107")
 
 
 def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
-    """Caches on the same database, compared by the servers' own ids: addresses may differ."""
+    """Find caches on the same database. The ids of the servers are compared, because their addresses may differ."""
     settings = locks[alias].settings
     if not facts.database or caches.shares_database(settings.location, settings.options):  # W010
         return
@@ -128,12 +130,12 @@ def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.C
                 settings.key_prefix, diagnosis.PATIENCE
             )
         except (LockBackendError, TypeError, ValueError):
-            continue  # the cache is down, which isn't for this check
+            continue  # the cache is down, which isn't the subject of this check
         if other.database == facts.database:
             yield _warning(
                 "W109",
-                f"{where} shares its database with the cache {cache!r}: {facts.address} and {other.address} are one.",
-                "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+                f"{where} shares its database with the cache {cache!r}: {facts.address} and {other.address} are the same.",
+                "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
             )
 
 

@@ -1,7 +1,7 @@
-"""Django signals. Each is sent with ``event``, a value of ``core.events``, after the event.
+"""Django signals for events of locks. Each is sent after the event, with the argument ``event``.
 
-An exception of a receiver is logged, and has no other effect. Receivers are called in the thread of the event, also in
-an event loop, and delay it. Events that the renewal of leases finds are sent by a thread of their own.
+An exception of a receiver is logged, and has no other effect. Receivers run in the thread of the event, or in its event
+loop, and delay it. For events of the maintenance thread, such as lost locks, they run in a separate thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .core import events
 
 
 class LockSignal(Signal):
-    """A signal that listens for events from its first receiver on: without receivers it costs nothing."""
+    """A signal that listens for events once it has a receiver, so that signals without receivers cost no time."""
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
         """Connect a receiver, as Django's, and begin to listen for events."""
@@ -25,7 +25,7 @@ class LockSignal(Signal):
 lock_acquired = LockSignal()
 """``event``: ``Acquired(key, name, alias, fence, waited)``."""
 lock_contended = LockSignal()
-"""``event``: ``Contended(key, name, alias, waited)``. The wait is over without the lock."""
+"""``event``: ``Contended(key, name, alias, waited)``. The lock wasn't acquired within the wait."""
 lock_released = LockSignal()
 """``event``: ``Released(key, name, alias, fence, held, confirmed)``."""
 lock_lost = LockSignal()
@@ -33,8 +33,8 @@ lock_lost = LockSignal()
 lock_force_released = LockSignal()
 """``event``: ``ForceReleased(key, name, alias, reason, actor)``."""
 lock_backend_failed = LockSignal()
-"""``event``: ``BackendFailed(key, name, alias, doing, problem)``. An error of the store that isn't raised to the
-caller."""
+"""``event``: ``BackendFailed(key, name, alias, doing, problem)``. It is sent for errors of the store that aren't raised
+in the caller."""
 
 _signals: dict[type[events.Event], Signal] = {
     events.Acquired: lock_acquired,
@@ -50,4 +50,4 @@ def send(event: events.Event) -> None:
     """Send the signal of an event."""
     signal = _signals.get(type(event))
     if signal is not None and signal.receivers:
-        signal.send_robust(sender=type(event), event=event)  # it logs what receivers raise
+        signal.send_robust(sender=type(event), event=event)  # logs the exceptions of receivers

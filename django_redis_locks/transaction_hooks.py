@@ -1,8 +1,7 @@
-"""Functions that Django calls when a transaction commits, and that notice when it is rolled back.
+"""Transaction hooks: call functions after COMMIT, and also after ROLLBACK, for which Django has no callback.
 
-Django calls back after COMMIT, but not after ROLLBACK: it drops the functions that were given to ``on_commit`` with the
-transaction, whichever way that ends. So a hook that is dropped without a call belongs to a transaction that was rolled
-back.
+At the end of a transaction, Django drops the functions that were passed to ``on_commit``, after a COMMIT and after a
+ROLLBACK. So a hook that is garbage-collected without having been called belongs to a transaction that was rolled back.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
 NO_SAVEPOINTS: frozenset[str] = frozenset()
-"""For a hook that stays when a savepoint is rolled back."""
+"""The ``savepoints`` of a hook that no rollback to a savepoint removes."""
 
 
 class TransactionHook:
-    """Calls ``on_commit`` when it is called, at COMMIT. Whatever belongs to ``owner`` lives at least as long as the
-    hook.
+    """A function for ``on_commit`` that also detects a rollback. It keeps a reference to its owner.
 
     Args:
-        owner: the object that ``is_added`` finds the hook by.
+        owner: the object for which ``is_added`` finds the hook.
         on_commit: called after COMMIT.
-        description: how Django names the hook in its log if ``on_commit`` raises.
-        on_rollback: called once the hook is dropped without a call, by a finalizer: in any thread and at any moment.
+        description: the name of the hook in Django's log if ``on_commit`` raises.
+        on_rollback: called when the hook is dropped without a call. A finalizer calls it, in any thread at any moment.
     """
 
     def __init__(
@@ -44,7 +42,8 @@ class TransactionHook:
         self.__qualname__ = description
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial, (bool,)  # a cache pickles responses with the hooks that close them; the copy does nothing
+        # A cache may pickle a response with the hooks that its close() calls; the unpickled hook does nothing
+        return partial, (bool,)
 
     def __call__(self) -> None:
         """Run the hook after COMMIT. Called by Django."""
@@ -54,12 +53,13 @@ class TransactionHook:
 
 
 def add(connection: Any, hook: TransactionHook, savepoints: Container[str]) -> int:
-    """Have a hook called when the open transaction of a connection commits.
+    """Add a hook to the open transaction of a connection.
 
     Args:
-        connection: inside ``atomic()``.
-        hook: an error that it raises is logged, and keeps no later hook from running.
-        savepoints: the ids of those that drop the hook when they are rolled back. ``on_commit()`` names all open ones.
+        connection: a connection inside ``atomic()``.
+        hook: the hook. An error that it raises is logged, and doesn't prevent later hooks.
+        savepoints: the ids of the savepoints whose rollback removes the hook. Django's ``on_commit()`` passes the ids
+            of all open savepoints.
 
     Returns:
         The index of the hook in ``run_on_commit``, for ``is_added``.
@@ -70,8 +70,8 @@ def add(connection: Any, hook: TransactionHook, savepoints: Container[str]) -> i
 
 
 def is_added(connection: Any, owner: object, index: int) -> bool:
-    """Whether the transaction of a connection still has the hook of an owner that was added at this index. A rollback
-    to a savepoint, which removes hooks, may have moved it to a smaller one."""
+    """Return whether the transaction of a connection still has the hook of an owner that was added at this index. A
+    rollback to a savepoint, which removes other hooks, may have moved it to a smaller index."""
     hooks = connection.run_on_commit
     last = min(index, len(hooks) - 1)
     return any(getattr(hooks[at][1], "owner", None) is owner for at in range(last, -1, -1))

@@ -1,4 +1,4 @@
-"""The lock that ``locks.lock(key, hold="transaction")`` returns."""
+"""``TransactionLock``: the lock of ``locks.lock(key, hold="transaction")``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class TransactionLock(Lock):
-    """A lock that stays held, if a transaction of the thread is open when it is released, until COMMIT or ROLLBACK.
-    Until then the same thread may enter it again."""
+    """A lock whose release is deferred until COMMIT or ROLLBACK, if a transaction of the thread is open at the release.
+    Until then the same thread may acquire it again."""
 
     __slots__ = ()
 

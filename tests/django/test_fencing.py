@@ -91,7 +91,7 @@ def test_late_write_raises_StaleGrant(account: Account, grant: Grant, write: Cal
     assert (error.key, error.name, error.alias) == ("account:1", "account", "default")
     assert str(error) == (
         "lock 'account' doesn't cover this write: a later holder has written this accounts.Account: "
-        f"its fence is {fences[0]}, ours is {grant.fence}"
+        f"its fence is {fences[0]}, that of this lock is {grant.fence}"
     )
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
@@ -216,7 +216,7 @@ def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) ->
     assert len(queries) == 0
     assert "save(grant=...)" in str(caught.value)
     with locks.lock("account:1") as grant, locks.lock("mail:1"):
-        with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): say which"):
+        with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): pass the right one"):
             account.save()
         account.save(grant=grant)
     assert stored() == (100, grant.fence)
@@ -281,7 +281,7 @@ def test_instance_read_before_a_write_of_the_same_grant_raises_StaleGrant(accoun
         write()
         for fields in ([], ["balance"], ["fence"]):
             account.refresh_from_db(fields=fields)
-            with pytest.raises(StaleGrant, match="read before it was written under the same lock: read it again"):
+            with pytest.raises(StaleGrant, match="read before the last write under this lock: read it again"):
                 account.save()
         account.refresh_from_db()
         account.balance -= 1
@@ -301,7 +301,7 @@ def test_instance_read_without_its_fence_raises_ValueError(account: Account, gra
     for queryset in (Account.objects.only("balance"), Account.objects.defer("fence")):
         unfenced = queryset.get()
         later = unfenced.fence
-        with pytest.raises(ValueError, match=r"name it in only\(\)"):
+        with pytest.raises(ValueError, match=r"name fence in only\(\)"):
             unfenced.save()
         assert stored() == (100, later)
 
@@ -319,7 +319,7 @@ def test_instance_whose_row_a_post_save_handler_wrote_raises_StaleGrant(account:
     for instance in (account, Account()):
         post_save.connect(write_once, sender=Account, weak=False)
         instance.save()
-        with pytest.raises(StaleGrant, match="read before it was written under the same lock"):
+        with pytest.raises(StaleGrant, match="read before the last write under this lock"):
             instance.save()
         assert stored(instance.pk) == (150, grant.fence)
 

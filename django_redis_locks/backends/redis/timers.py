@@ -1,7 +1,7 @@
 """Timers of connections, on the machine's clock: they end requests without a reply, and close idle connections.
 
-An event loop's own timers stop under freezegun, and a silent server would never time out. A maintenance thread can't run
-them either: it waits for replies itself.
+An event loop's own timers stop under freezegun, and a silent server would never time out. A maintenance thread can't
+run them either: it waits for replies itself.
 
 One thread serves the whole process; it starts with the first timer. A connection in use has one timer per
 ``socket_timeout``, not one per request.
