@@ -253,7 +253,7 @@ def test_lock_without_auto_release_stays_and_is_not_kept_or_reported(
         ({}, "give it an expire="),
         ({"expire": 5, "renew": True}, "neither renew=True"),
         ({"expire": 5, "hold": "transaction"}, "nor hold="),
-        ({"expire": 5, "on_lost": print}, "leave on_lost out"),
+        ({"expire": 5, "on_lost": print}, "on_lost is never called"),
     ):
         with pytest.raises(TypeError, match=message):
             face.lock(auto_release=False, **wrong)
