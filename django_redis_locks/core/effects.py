@@ -182,12 +182,12 @@ class Performer(Protocol):
     def listen_for(self, lock_id: LockId, /) -> object:
         """Subscribe to messages about a lock, without waiting for it."""
 
-    def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:
+    def watch(self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, /) -> object:
         """Renew a hold from now on, or report its loss when its fixed lease ends.
 
         Args:
             hold: held weakly.
-            prolong: makes the command for a token and a lease in milliseconds.
+            make_command: makes the command for a token and a lease in milliseconds.
             lease: milliseconds.
 
         Raises:

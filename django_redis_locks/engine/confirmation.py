@@ -80,7 +80,7 @@ class Confirmations:
         commands: dict[Hold, Command[bool]] = {}
         for hold, lease in self._schedule.holds():
             if hold.lock_id in lock_ids and _needs_confirmation(hold):
-                commands[hold] = lease.prolong(hold.token, 1)  # 1 ms: a renewal never shortens the lease
+                commands[hold] = lease.make_command(hold.token, 1)  # 1 ms: a renewal never shortens the lease
         for grant in [grant for lock_id in lock_ids for grant in registry.at(lock_id)]:
             if grant.lock.performer is self._engine and _needs_confirmation(grant.hold):
                 commands[grant.hold] = grant.lock.adopt_command(grant.hold)(grant.hold.token, 1)

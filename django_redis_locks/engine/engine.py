@@ -168,7 +168,7 @@ class Engine:
         if number == CONFIRM:
             self._maintenance.confirm(lock_id)
         elif not self._queues.wake(lock_id, number):
-            self.left(lock_id, "", None)
+            self.on_queue_emptied(lock_id, "", None)
 
     def on_reconnect(self) -> None:
         """Have all waiters send a request: messages may have been lost."""
@@ -194,7 +194,7 @@ class Engine:
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
 
-    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
+    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
         """Clean up after the last waiter of a queue: free a lock that was handed over to it, and unregister the
         queue."""
         if handed is not None:

@@ -208,7 +208,7 @@ class LocalQueues:
             number = effect.address.rpartition(" ")[2]
             with self._mutex:
                 if not any(queue.number == number and queue.has_waiter() for queue in self._of(lock_id)):
-                    engine.left(lock_id, effect.address, None)
+                    engine.on_queue_emptied(lock_id, effect.address, None)
         if effect.woke:
             now, yield_time = clock.now(), engine.tuning.yield_time
             with self._mutex:

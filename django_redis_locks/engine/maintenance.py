@@ -91,13 +91,15 @@ class MaintenanceThread:
 
     # Called from any thread.
 
-    def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int) -> None:
+    def watch(self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int) -> None:
         """Renew a hold, or report its loss when its fixed lease ends."""
         if hold.pid != self._started_in:
             self._start_for(hold)
         hold.watched = True
         if hold.renew_until:
-            due = self._schedule.add(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renewal_share)
+            due = self._schedule.add(
+                hold, make_command, lease, hold.since, lease / 1000 * self._engine.tuning.renewal_share
+            )
             if due < self._sleeps_until:
                 self._wake_by(due)
             if self._confirmations.due - hold.since > self._confirmations.after and hold.forcible:
@@ -148,17 +150,17 @@ class MaintenanceThread:
             with contextlib.suppress(LockBackendError):
                 self._thread.start()
 
-    def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
-        """Call ``ring`` in the maintenance thread at a time of the engine's clock. Returns a function that cancels the
-        call.
+    def call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call ``callback`` in the maintenance thread at a time of the engine's clock. Returns a function that cancels
+        the call.
 
         Raises:
             LockBackendError: this process can't start a thread.
         """
-        pending: list[Callable[[], object]] = [ring]  # empty once cancelled
+        pending: list[Callable[[], object]] = [callback]  # empty once cancelled
 
         def plan() -> None:
-            self._timers.at(at, lambda: [ring() for ring in tuple(pending)], lambda: pending)
+            self._timers.at(at, lambda: [callback() for callback in tuple(pending)], lambda: pending)
 
         self._reset_if_forked()
         self._thread.start()  # before put(): if it raises, no job must be left

@@ -79,7 +79,7 @@ class Renewals:
             replies: list[Any]
             try:
                 replies = renew(
-                    [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
+                    [entry.make_command(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
                     self._backend,
                     max(0.05, min(self._engine.tuning.maintenance_timeout, timeout)),
                 )
@@ -124,7 +124,7 @@ class Renewals:
         elif reply:
             hold.extend_deadline(sent, entry.lease)
             self._schedule.add(
-                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renewal_share
+                hold, entry.make_command, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renewal_share
             )
         else:
             self.report_loss(hold, "taken")
@@ -138,7 +138,7 @@ class Renewals:
         if now >= hold.deadline and self.report_loss(hold, "expired", now):
             return
         pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
-        self._schedule.add(hold, entry.prolong, entry.lease, now, pause, exact=True)
+        self._schedule.add(hold, entry.make_command, entry.lease, now, pause, exact=True)
 
     def report_loss_at_end(self, hold: Hold, why: str) -> None:
         """Schedule the report of a loss for the end of a lease that isn't renewed."""

@@ -17,7 +17,7 @@ MAX_LOCKS = 100
 """The largest number of locks in one command: some tenths of a millisecond of the server's time."""
 
 
-def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -> list[Any]:
+def renew(renewals: Sequence[Command[bool]], backend: Backend, timeout: float) -> list[Any]:
     """Send renewals in one write. Locks with the same lease and the same index share a command.
 
     Args:
@@ -31,19 +31,19 @@ def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -
     groups: dict[Any, list[int]] = {}
     commands: list[Command[Any]] = []
     batches: list[list[int]] = []  # for each command, the indexes of its holds
-    for number, prolong in enumerate(prolongs):
-        group = renewal_group(prolong)
+    for number, renewal in enumerate(renewals):
+        group = renewal_group(renewal)
         if group is None:
-            commands.append(prolong)
+            commands.append(renewal)
             batches.append([number])
         else:
             groups.setdefault(group, []).append(number)
     for numbers in groups.values():
         for begin in range(0, len(numbers), MAX_LOCKS):
             batch = numbers[begin : begin + MAX_LOCKS]
-            commands.append(merged_renewal([prolongs[number] for number in batch]))
+            commands.append(merged_renewal([renewals[number] for number in batch]))
             batches.append(batch)
-    results: list[Any] = [None] * len(prolongs)
+    results: list[Any] = [None] * len(renewals)
     for command, batch, reply in zip(commands, batches, backend.call_many(commands, timeout), strict=True):
         held: Any = reply
         if not isinstance(reply, LockBackendError):

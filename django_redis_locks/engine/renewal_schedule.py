@@ -29,14 +29,14 @@ class ScheduledRenewal(NamedTuple):
     Attributes:
         due: the time of the renewal, on the engine's clock.
         hold: a weak reference to the hold.
-        prolong: makes the command for a token and a lease in milliseconds.
+        make_command: makes the command for a token and a lease in milliseconds.
         lease: milliseconds.
         exact: True to renew at ``due``, False to renew at the beginning of the slot of ``due``.
     """
 
     due: float
     hold: weakref.ref[Hold]
-    prolong: Callable[[str, int], Command[bool]]
+    make_command: Callable[[str, int], Command[bool]]
     lease: int
     exact: bool
 
@@ -76,7 +76,7 @@ class RenewalSchedule:
     def add(
         self,
         hold: Hold,
-        prolong: Callable[[str, int], Command[bool]],
+        make_command: Callable[[str, int], Command[bool]],
         lease: int,
         since: float,
         period: float,
@@ -87,7 +87,7 @@ class RenewalSchedule:
 
         Args:
             hold: held weakly.
-            prolong: makes the command for a token and a lease in milliseconds.
+            make_command: makes the command for a token and a lease in milliseconds.
             lease: milliseconds.
             since: the start of the period on the engine's clock: now, or a moment ago.
             period: seconds from ``since`` until the renewal.
@@ -98,7 +98,7 @@ class RenewalSchedule:
             The time of the renewal.
         """
         due = since + period
-        entry: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
+        entry: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), make_command, lease, exact))
         # A hold that was garbage-collected may have left an entry under the same id
         if replace or self._new.setdefault(id(hold), entry).hold() is not hold:
             self._new[id(hold)] = entry

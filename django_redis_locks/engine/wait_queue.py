@@ -32,12 +32,13 @@ class QueueEngine(Protocol):
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
-    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None, /) -> object:
+    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None, /) -> object:
         """Clean up after the last waiter of a queue: its position in the store's wait queue, and a lock that was handed
         over to it. May be called twice."""
 
-    def call_at(self, at: float, ring: Callable[[], object], /) -> Callable[[], object]:
-        """Call ``ring`` in another thread at a time of the engine's clock. Returns a function that cancels the call."""
+    def call_at(self, at: float, callback: Callable[[], object], /) -> Callable[[], object]:
+        """Call ``callback`` in another thread at a time of the engine's clock. Returns a function that cancels the
+        call."""
 
     def submit(self, job: Callable[[], object], /) -> object:
         """Have the maintenance thread call ``job``, if that thread runs. Safe in a finalizer."""
@@ -166,7 +167,7 @@ class WaitQueue(QueueOutage):
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
         """Have the engine clean up after the last waiter, if the store may still count on this queue."""
         if self.address or self.wakeups != self.wakeups_answered or self.handed is not None:
-            engine.left(lock_id, self.address, self.handed)
+            engine.on_queue_emptied(lock_id, self.address, self.handed)
             self.address, self.wakeups_answered, self.handed = "", self.wakeups, None
 
     def wake(self) -> None:

@@ -152,7 +152,7 @@ class ClaimRequest(WaitRequest):
 
 @dataclass(frozen=True, slots=True)
 class LoadLease:
-    """The load of one value. Its public methods are programs, except ``abandoning`` and ``prolong``."""
+    """The load of one value. Its public methods are programs, except ``abandoning`` and ``renew_command``."""
 
     performer: Performer
     lock_id: LockId
@@ -246,7 +246,7 @@ class LoadLease:
             Command("load/put", (lease, waiters, permit, value_key), (ttl_ms, value), parse_bool), NO_RETRY
         )
 
-    def prolong(self, token: str, lease: int) -> Command[bool]:
+    def renew_command(self, token: str, lease: int) -> Command[bool]:
         """Return the command that renews the lease."""
         return Command(
             "load/renew", (self.keys.lease, self.keys.generation, self.keys.replica_lag), (token, lease), _parse_owned
@@ -268,7 +268,7 @@ class LoadLease:
             return claim, False, claim.lease_left, ()
         if claim.verdict == CLAIMED and request.renew_for:
             hold = self._make_hold(request, command_reply[1])
-            self.performer.watch(hold, self.prolong, request.lease)
+            self.performer.watch(hold, self.renew_command, request.lease)
             claim = claim._replace(hold=hold)
         return claim, True, 0.0, ()
 

@@ -80,7 +80,7 @@ def restart_renewal(grant: Grant) -> None:
     """Schedule the next renewal of a grant by the present tuning."""
     maintenance = engine()._maintenance
     entry = maintenance._schedule._new.get(id(grant.hold)) or maintenance._schedule._known[id(grant.hold)]
-    maintenance.watch(grant.hold, entry.prolong, entry.lease)
+    maintenance.watch(grant.hold, entry.make_command, entry.lease)
 
 
 def index_entries(record: RecordRef) -> dict[str, float]:

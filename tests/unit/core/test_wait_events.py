@@ -26,7 +26,7 @@ def test_thread_event_set_twice_ends_one_wait(virtual_time: ManualClock) -> None
 def test_task_event_set_before_a_wait_ends_it() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        event = TaskEvent(loop, lambda at, ring: loop.call_later(at - clock.now(), ring).cancel)
+        event = TaskEvent(loop, lambda at, callback: loop.call_later(at - clock.now(), callback).cancel)
         event.set()
         await asyncio.sleep(0)
         await asyncio.wait_for(event.wait(60), 20)

@@ -48,10 +48,10 @@ class FakeEngine:
     def subscribed_channel(self, channel: str) -> str:
         return channel + self.process_name if self.process_name else ""
 
-    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
+    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
         self.leftovers.append((lock_id, address, handed))
 
-    def call_at(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
+    def call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
 
     def submit(self, job: Callable[[], object]) -> None:

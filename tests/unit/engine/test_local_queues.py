@@ -120,7 +120,7 @@ def test_key_without_waiters_is_forgotten(queues: StandaloneQueues) -> None:
 def test_cancelled_task_cancels_its_timer(queues: StandaloneQueues) -> None:
     """No timer is left for a waiter that has left."""
     cancelled: list[bool] = []
-    queues.engine.call_at = lambda at, ring: lambda: cancelled.append(True)  # type: ignore[method-assign]
+    queues.engine.call_at = lambda at, callback: lambda: cancelled.append(True)  # type: ignore[method-assign]
 
     async def main() -> None:
         waiter = queues.join_and_attempt(asyncio.get_running_loop())

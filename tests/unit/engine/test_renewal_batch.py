@@ -35,7 +35,7 @@ class Store(Backend):
         return [int(token != "taken") for token in command.args[1:]]
 
 
-def prolong(lock: str, *index: str, token: str = "mine", lease: int = 30_000) -> Command[bool]:
+def renewal(lock: str, *index: str, token: str = "mine", lease: int = 30_000) -> Command[bool]:
     return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), (lease, token), parse_renew)
 
 
@@ -47,15 +47,15 @@ def store() -> Store:
 def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> None:
     """[H16] Without an index those of one hash tag are one command; replies come in the order of the renewals."""
     taken, other = {"token": "taken"}, {"token": "other"}
-    prolongs = [
-        prolong("a", "i"),
-        prolong("b", "j", **taken),
-        prolong("c", "i", **taken),
-        prolong("d", "i", lease=5_000),
+    renewals = [
+        renewal("a", "i"),
+        renewal("b", "j", **taken),
+        renewal("c", "i", **taken),
+        renewal("d", "i", lease=5_000),
     ]
-    prolongs += [prolong("e"), prolong("f", "i", **other), prolong("g", **taken)]
-    prolongs += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), parse_renew)]
-    assert renew(prolongs, store, 2) == [True, False, False, True, True, True, False, True]
+    renewals += [renewal("e"), renewal("f", "i", **other), renewal("g", **taken)]
+    renewals += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), parse_renew)]
+    assert renew(renewals, store, 2) == [True, False, False, True, True, True, False, True]
     assert store.sent == [
         (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, "mine", "taken", "other")),
         (("p:{0}:k:b", "j"), (30_000, "taken")),
@@ -68,20 +68,20 @@ def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> No
 def test_renewal_of_a_record_is_a_command_of_its_own(store: Store) -> None:
     """A record is renewed by its version, not by a token."""
     touch = Command("record/touch", ("r",), (7, 30_000, 0), lambda reply: reply[0] == 1)
-    assert renew([touch, prolong("a"), touch], store, 2) == [True, True, True]
+    assert renew([touch, renewal("a"), touch], store, 2) == [True, True, True]
     assert [len(args) for _, args in store.sent] == [3, 3, 2]
 
 
 def test_error_of_a_batch_is_raised_for_each_lock(store: Store) -> None:
     """[L9] Locks of other batches are renewed."""
-    prolongs = [prolong("a", "down"), prolong("b"), prolong("c", "down")]
-    assert renew(prolongs, store, 2) == [DOWN, True, DOWN]
+    renewals = [renewal("a", "down"), renewal("b"), renewal("c", "down")]
+    assert renew(renewals, store, 2) == [DOWN, True, DOWN]
 
 
 def test_batch_is_bounded(store: Store) -> None:
     """The server executes nothing else during one command."""
-    prolongs = [
-        prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MAX_LOCKS + 50)
+    renewals = [
+        renewal(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MAX_LOCKS + 50)
     ]
-    assert renew(prolongs, store, 2) == [number % 3 == 0 for number in range(2 * MAX_LOCKS + 50)]
+    assert renew(renewals, store, 2) == [number % 3 == 0 for number in range(2 * MAX_LOCKS + 50)]
     assert [len(keys) - 1 for keys, _ in store.sent] == [MAX_LOCKS, MAX_LOCKS, 50]
