@@ -63,20 +63,22 @@ class HandedOverLock:
 
     Attributes:
         hold: the previous hold; its token is still in the store.
-        free: makes the command that frees the lock if it still has a token.
-        go_on: returns the reply that the store would give to a waiter that adopts the lock with its token.
+        make_release_command: makes the command that frees the lock if it still has a token.
+        make_reply: returns the reply that the store would give to a waiter that adopts the lock with its token.
         adopter: the waiter that adopts it. The lock belongs to the queue until the adoption is recorded.
-        doubtful: a request to take it over wasn't answered, so a missing token doesn't prove a loss.
+        adoption_unanswered: a request to take it over wasn't answered, so a missing token doesn't prove a loss.
     """
 
-    __slots__ = ("adopter", "doubtful", "free", "go_on", "hold")
+    __slots__ = ("adopter", "adoption_unanswered", "hold", "make_release_command", "make_reply")
 
-    def __init__(self, hold: Hold, free: Callable[[str], Command[int]], go_on: Callable[[], Any]) -> None:
+    def __init__(
+        self, hold: Hold, make_release_command: Callable[[str], Command[int]], make_reply: Callable[[], Any]
+    ) -> None:
         self.hold = hold
-        self.free = free
-        self.go_on = go_on
+        self.make_release_command = make_release_command
+        self.make_reply = make_reply
         self.adopter: Waiter | None = None
-        self.doubtful = False
+        self.adoption_unanswered = False
 
     def rejected(self, attempt: Attempt) -> None:
         """Note that the attempt wasn't completed. The next waiter sends a request."""
@@ -84,12 +86,12 @@ class HandedOverLock:
         if attempt.adopted is self:
             self.adopter = None
         else:
-            self.doubtful = True
+            self.adoption_unanswered = True
 
-    def gone(self) -> None:
+    def report_vanished(self) -> None:
         """Report that the lock was gone. Whether it was taken before its release or afterwards is unknown."""
         hold = self.hold
-        if not self.doubtful and not hold.release_failed and clock.now() < hold.deadline:
+        if not self.adoption_unanswered and not hold.release_failed and clock.now() < hold.deadline:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
@@ -99,14 +101,14 @@ class Attempt(NamedTuple):
     Attributes:
         address: where the store reaches this queue, to be registered if the lock is busy; "" without a subscription.
         enqueued_at: when the queue was registered in the store, on the store's clock; 0 if it is to be registered now.
-        more: others wait behind this waiter.
+        others_behind: others wait behind this waiter.
         handed: the lock to take over with this request.
         adopted: the lock to adopt without a request.
     """
 
     address: str = ""
     enqueued_at: int = 0
-    more: bool = False
+    others_behind: bool = False
     handed: HandedOverLock | None = None
     adopted: HandedOverLock | None = None
 
@@ -116,8 +118,8 @@ class QueuePosition(NamedTuple):
 
     Attributes:
         enqueued_at: since when this queue is registered there, on the store's clock; 0 if it isn't.
-        others: other queues are registered.
+        other_queues: other queues are registered.
     """
 
     enqueued_at: int = 0
-    others: bool = False
+    other_queues: bool = False

@@ -199,7 +199,7 @@ class Engine:
         queue."""
         if handed is not None:
             hold = handed.hold
-            self._maintenance.clean_up(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
+            self._maintenance.clean_up(Cleanup(lock_id, handed.make_release_command(hold.token), hold.lease / 1000))
         keys = lock_id.lock, waiters_of(lock_id.lock)
         self._maintenance.send(Command("waiters/unregister", keys, (address,), parse_freed), lock_id)
 

@@ -256,7 +256,7 @@ class LoadLease:
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra = "" if request.extra is None else request.extra
-        queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
+        queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), self.performer.tuning.waiter_ttl
         args = request.token, request.lease, request.fresh_above, int(request.take), extra, *queue_args
         return Command("load/claim", self._all_keys, args, self._parse_claim)
 

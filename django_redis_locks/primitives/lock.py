@@ -70,7 +70,7 @@ class Lock(BaseLock):
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
-        queue_args = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
+        queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), tuning.waiter_ttl
         args = request.token, lease, holder_text, handed, *queue_args
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.index_key) if options.index else waited, args, parse_acquire)

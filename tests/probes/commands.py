@@ -242,7 +242,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     if type(ours) is not type(theirs):
         return False
     if isinstance(ours, QueuePosition):
-        return near(ours.enqueued_at / 1e6, theirs.enqueued_at / 1e6) and ours.others == theirs.others
+        return near(ours.enqueued_at / 1e6, theirs.enqueued_at / 1e6) and ours.other_queues == theirs.other_queues
     if isinstance(ours, tuple):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))
     if dataclasses.is_dataclass(ours):
@@ -258,9 +258,9 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
     """The kind of an answer, so that the test can check that all of them came."""
     match answer:
         case Granted(_, free, position):
-            return name, "granted", free, bool(position.enqueued_at), position.others
+            return name, "granted", free, bool(position.enqueued_at), position.other_queues
         case Busy(position=position) if name == "lock/acquire":
-            return name, "busy", bool(position.enqueued_at), position.others
+            return name, "busy", bool(position.enqueued_at), position.other_queues
         case (ok, record, position):
             return name, ok, record is not None, bool(position.enqueued_at)
     return name, answer if isinstance(answer, int) else type(answer).__name__

@@ -61,7 +61,7 @@ def lease_lowered(patch: Patch) -> None:
 
 def adopted_lock_never_doubted(patch: Patch) -> None:
     """[H3] A vanished lock is reported as lost although an earlier attempt got no reply. Used by the state explorer."""
-    patch.setattr(HandedOverLock, "doubtful", property(lambda self: False, lambda self, doubt: None))
+    patch.setattr(HandedOverLock, "adoption_unanswered", property(lambda self: False, lambda self, doubt: None))
 
 
 def registered_too_early(patch: Patch) -> None:

@@ -126,7 +126,7 @@ class LockPrograms:
             return self._refusal_outcome(request, attempt, verdict, outcome_unknown)
         request.position = verdict.position
         if attempt.handed is not None and verdict.free and not outcome_unknown:
-            attempt.handed.gone()
+            attempt.handed.report_vanished()
         hold = self._hold_of_attempt(request, attempt, verdict, sent, outcome_unknown)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             request.hold = None
@@ -148,7 +148,7 @@ class LockPrograms:
         if outcome_unknown:
             return verdict, False, verdict.lease_left, self._replace_token(request)
         if attempt.handed is not None:
-            attempt.handed.gone()
+            attempt.handed.report_vanished()
         request.maybe_executed = False
         return verdict, False, verdict.lease_left, ()
 
@@ -161,7 +161,7 @@ class LockPrograms:
         hold = request.hold = self._make_hold(request, verdict.fence, sent, outcome_unknown)
         if adopted is not None:
             hold.inherit(adopted.hold, self.performer.tuning.local_reuse_window)
-        elif verdict.position.others:
+        elif verdict.position.other_queues:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1
         elif attempt.address or handed is not None:

@@ -50,7 +50,13 @@ class RecordCommands:
     def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
         args: tuple[str | int, ...] = ()
         if attempt is not None:
-            args = known, attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
+            args = (
+                known,
+                attempt.address,
+                attempt.enqueued_at,
+                int(attempt.others_behind),
+                self.performer.tuning.waiter_ttl,
+            )
         return Command("record/get", self.keys[:2], args, self._parse_get)
 
     def _prepare_write(

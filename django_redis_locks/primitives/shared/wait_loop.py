@@ -65,7 +65,7 @@ def wait_loop(
     while attempt is not None:
         request.position, request.maybe_executed = None, attempt.adopted is None
         command_reply = (
-            attempt.adopted.go_on()
+            attempt.adopted.make_reply()
             if attempt.adopted is not None
             else (
                 yield from retry_command(

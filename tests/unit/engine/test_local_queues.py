@@ -237,10 +237,10 @@ def test_handed_over_lock_stays_with_the_queue_until_an_attempt_is_answered(queu
     assert queues.is_woken(first)
     handed = queues.hand_over_lock()
     assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, handed)
-    assert not handed.doubtful
+    assert not handed.adoption_unanswered
     queues.leave_queue(second, None, None)  # from the middle
     queues.leave_queue(first, 60, None)
-    assert (handed.doubtful, given.doubtful) == (True, False)
+    assert (handed.adoption_unanswered, given.adoption_unanswered) == (True, False)
     queues.hand_over_lock()
     assert queues.timed_wait(third) == (True, 0)
     assert queues.attempt_now(third, NOT_QUEUED).handed is None
@@ -248,7 +248,7 @@ def test_handed_over_lock_stays_with_the_queue_until_an_attempt_is_answered(queu
     last = queues.hand_over_lock()
     queues.leave_queue(third, 0.0, NOT_QUEUED)
     assert queues.leftovers == [(LOCK_ID, "", last)]
-    assert not last.doubtful
+    assert not last.adoption_unanswered
 
 
 def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(queues: StandaloneQueues) -> None:
@@ -287,7 +287,7 @@ def test_waiter_that_fails_after_taking_over_gives_the_lock_back(queues: Standal
             queues.leave_queue(first, 0.0, None)
             assert first.gave_back is not confirmed
             assert queues.attempt_now(second).handed is (None if confirmed else handed)
-        assert not handed.doubtful
+        assert not handed.adoption_unanswered
         queues.leave_queue(second)
 
 
@@ -299,7 +299,7 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(queues: Standalon
     without a subscription, and a queue that used up its share of hand-overs gets a new arrival time."""
     first, second = queues.join_and_attempt(), queues.join()
     assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, None)
-    queues.leave_queue(first, 0.0, QueuePosition(7, others=True))
+    queues.leave_queue(first, 0.0, QueuePosition(7, other_queues=True))
     queues.engine.process_name = ""
     assert queues.attempt_now(second) == Attempt("", 7, False, None)
     assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) == address_of(second)

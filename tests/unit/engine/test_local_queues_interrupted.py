@@ -132,7 +132,7 @@ def test_interrupted_leave_of_the_head_gives_the_next_its_turn(position: QueuePo
         assert queues.leftovers == []
         attempt = queues.attempt_now(second)
         assert attempt.handed is handed
-        assert not handed.doubtful, "no request was sent for it"
+        assert not handed.adoption_unanswered, "no request was sent for it"
         queues.leave_queue(second)
         ended(queues)
 

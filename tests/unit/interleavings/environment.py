@@ -81,7 +81,7 @@ def deterministic_environment() -> Iterator[None]:
     """Patch the engine: virtual clock, no randomness, no threads, tokens that name their contender. All fences are
     equal: different ones would only distinguish states that are otherwise the same."""
     emitted: deque[events.Event] = deque(maxlen=1)
-    real_gone = HandedOverLock.gone
+    real_gone = HandedOverLock.report_vanished
 
     def gone(handed: HandedOverLock) -> None:
         """A reported vanished lock is checked in the same way as a lost lock."""
@@ -96,7 +96,7 @@ def deterministic_environment() -> Iterator[None]:
         patch.setattr(queues, "random", lambda: 0.0)
         patch.setattr(wait_queue, "mint_number", lambda: environment.queue_number)
         patch.setattr(events, "emit", emitted.append)
-        patch.setattr(HandedOverLock, "gone", gone)
+        patch.setattr(HandedOverLock, "report_vanished", gone)
         patch.setattr(tokens, "mint_token", environment.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory_locks, memory_records, memory_store):

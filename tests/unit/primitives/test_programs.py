@@ -349,9 +349,9 @@ def test_lock_that_an_attempt_without_reply_may_have_adopted_is_not_reported_as_
 ) -> None:
     """[H3] The store can't distinguish the two cases."""
     handed = HandedOverLock(scenario.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
-    handed.gone()
+    handed.report_vanished()
     handed.rejected(Attempt())
-    handed.gone()
+    handed.report_vanished()
     assert len([event for event in emitted if isinstance(event, events.Vanished)]) == 1
 
 
