@@ -153,7 +153,7 @@ class DeferredGrant(Grant):
     def dropped(self, alias: str) -> None:
         """Handle a rollback, or a response that was dropped without being closed. Called by a finalizer, at any moment
         in any thread."""
-        if not self.hold.foreign:
+        if not self.hold.inherited_by_fork:
             self._dropped.add(alias)
             self._submit(lambda: self._end(alias, self._abandon))
 
@@ -186,7 +186,7 @@ class DeferredGrant(Grant):
         try:
             self.release()
         except LockError as failure:
-            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller could catch the exception
+            if isinstance(failure, LockLost) and not self.hold.inherited_by_fork:  # no caller could catch the exception
                 call_on_lost(self.hold, _engine(self.lock).submit_notice_first)
             report(self, failure)
 

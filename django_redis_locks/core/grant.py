@@ -119,9 +119,9 @@ class Grant:
         """Whether the lock was lost before its release, as far as this process knows, without a request. In a forked
         child always True."""
         hold = self.hold
-        if hold.foreign:
+        if hold.inherited_by_fork:
             return True
-        return hold.lost_why is not None or (hold.held and clock.now() >= hold.deadline)
+        return hold.loss_reason is not None or (hold.held and clock.now() >= hold.deadline)
 
     def remaining(self) -> float:
         """Return the seconds until the lease ends, by this process's clock; 0.0 if the lock is lost or released."""
@@ -229,9 +229,9 @@ class Grant:
         if not self.protected and not self.released:
             raise LockBackendError("the store was down when this section began: there is no lock", **error_context)
         if not self.held:
-            if hold.lost_why is not None:
-                why = hold.lost_why
-            elif hold.foreign:
+            if hold.loss_reason is not None:
+                why = hold.loss_reason
+            elif hold.inherited_by_fork:
                 why = "this process was forked from its holder"
             else:
                 why = "released" if self.released or hold.state is not State.HELD else "expired"

@@ -64,7 +64,7 @@ class Hold:
         "lease",
         "lock_id",
         "loop",
-        "lost_why",
+        "loss_reason",
         "mutex",
         "name",
         "on_lost",
@@ -134,7 +134,7 @@ class Hold:
         self.reserved_fences = 0
         """The number of fences after its own that are reserved for local waiters that adopt the lock without a
         request."""
-        self.lost_why: str | None = None
+        self.loss_reason: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], object] = no_grant
         """Returns the grant of the outermost entry, if it still exists."""
@@ -142,24 +142,24 @@ class Hold:
         self.mutex = threading.RLock()
 
     @property
-    def foreign(self) -> bool:
+    def inherited_by_fork(self) -> bool:
         """Whether this process is a forked child, and the hold its parent's."""
         return self.pid != os.getpid()
 
     @property
-    def over(self) -> bool:
+    def expired_or_lost(self) -> bool:
         """Whether the lease has ended by this process's clock, or the lock was lost."""
-        return self.lost_why is not None or clock.now() >= self.deadline
+        return self.loss_reason is not None or clock.now() >= self.deadline
 
     @property
     def held(self) -> bool:
         """Whether this process hasn't released the lock, which may be lost."""
-        return self.state is State.HELD and self.fence is not None and not self.foreign
+        return self.state is State.HELD and self.fence is not None and not self.inherited_by_fork
 
     @property
     def live(self) -> bool:
         """Whether the lock is held now, so that it may be re-entered and renewed."""
-        return self.held and not self.over
+        return self.held and not self.expired_or_lost
 
     def can_be_adopted(self, lease: int, window: float) -> bool:
         """Return whether a waiter may adopt the lock of this released hold without a request.
@@ -199,7 +199,7 @@ class Hold:
         with self.mutex:
             self.reserved_fences = 0  # the next waiter requests a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
-            return self.lost_why is None
+            return self.loss_reason is None
 
     def add_grant(self, grant: int, like: int = 0) -> bool:
         """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has
@@ -252,7 +252,7 @@ class Hold:
     def detach(self, grant: int) -> None:
         """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this
         process."""
-        if self.held and self.over:
+        if self.held and self.expired_or_lost:
             self.mark_lost("expired")
         with self.mutex:
             self.remove_grant(grant)
@@ -271,9 +271,9 @@ class Hold:
             Whether the holder must be notified.
         """
         with self.mutex:
-            if self.lost_why is not None or self.state not in states or at < self.deadline:
+            if self.loss_reason is not None or self.state not in states or at < self.deadline:
                 return False
-            self.lost_why = why
+            self.loss_reason = why
         return self._report_loss(why)
 
     def _report_loss(self, why: str) -> bool:

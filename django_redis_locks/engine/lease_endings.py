@@ -32,7 +32,7 @@ class LeaseEndings:
 
     def check(self, hold: Hold, now: float) -> None:
         """Forget a hold whose lease has ended. If its grant is still referenced, check again one lease later."""
-        over = now >= hold.deadline or hold.lost_why is not None
+        over = now >= hold.deadline or hold.loss_reason is not None
         if not over or not registry.forget_unused(hold):
             self.schedule(hold, now + hold.lease / 1000 if over else hold.deadline)
 

@@ -104,7 +104,7 @@ class Renewals:
         hold.reserved_fences = 0  # before the state is read, so that from now on the next waiter sends a request
         if hold.state is not State.HELD:
             return False
-        if hold.lost_why is not None or not hold.renew_until:
+        if hold.loss_reason is not None or not hold.renew_until:
             self._lease_endings.check(hold, now)
             return False
         if now >= hold.deadline and self.report_loss(hold, "expired", now):
@@ -166,6 +166,6 @@ class Renewals:
         """
         if hold.mark_lost(why, at=at) and hold.on_lost is not None:
             call_on_lost(hold, self._notices.submit_first)
-        if hold.lost_why is not None and registry.crowded:
+        if hold.loss_reason is not None and registry.crowded:
             self._lease_endings.schedule(hold, at if at < inf else hold.deadline)
-        return hold.lost_why is not None or hold.state is not State.HELD
+        return hold.loss_reason is not None or hold.state is not State.HELD

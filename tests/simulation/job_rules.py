@@ -40,7 +40,7 @@ class Run:
             return False
         record = self.held.job.known
         hold = record._hold
-        return hold is not None and hold.lost_why is None and process.now() < hold.deadline
+        return hold is not None and hold.loss_reason is None and process.now() < hold.deadline
 
 
 class JobRules:

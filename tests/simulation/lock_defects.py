@@ -288,7 +288,7 @@ def taken_after_hand_over(world: LockWorld, process: Process) -> None:
         released.append(grant)
         world.server.store.records.pop(place_of(OWN))
         current().sleep(5.0)
-        if grant.hold.lost_why is not None:
+        if grant.hold.loss_reason is not None:
             world.scheduler.broken("a released grant is reported as lost")
 
     def wait() -> None:

@@ -342,4 +342,4 @@ def believes(section: Section) -> bool:
     process, hold = section.process, section.hold
     if process.dead or process.stopped:
         return False
-    return hold.lost_why is None and process.now() < hold.deadline
+    return hold.loss_reason is None and process.now() < hold.deadline

@@ -51,11 +51,13 @@ class LockAcquisition(LockOwnership):
             newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
-                    if newest.hold.over:
+                    if newest.hold.expired_or_lost:
                         raise self._loss_of(newest.hold, "expired")
                     request.reentered = newest.hold
                     return request
-                why = None if newest.hold.over else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
+                why = (
+                    None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
+                )
             else:
                 why = registry.why_self_deadlock(self.lock_id)
             if why is not None:

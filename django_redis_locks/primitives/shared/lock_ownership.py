@@ -76,7 +76,7 @@ class LockOwnership(LockPrograms):
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None:
         """Have the maintenance thread end a release that an exception has interrupted."""
         hold = grant.hold
-        if hold.foreign:  # the warning was made an error
+        if hold.inherited_by_fork:  # the warning was made an error
             return
         failed = isinstance(failure, LockError) and not isinstance(failure, LockLost)  # it may be tried again
         if not isinstance(failure, LockError):
@@ -101,7 +101,7 @@ class LockOwnership(LockPrograms):
             if hold.state is State.RELEASING:  # the first of several answers
                 hold.state = State.GONE
                 registry.forget(grant)
-                if hold.lost_why is None:
+                if hold.loss_reason is None:
                     self._report_released(grant, bool(count))
             return count
 

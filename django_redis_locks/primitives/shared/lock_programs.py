@@ -219,7 +219,7 @@ class LockPrograms:
             )
         except LockBackendError as failure:
             self._with_context(failure)
-            if hold.over:
+            if hold.expired_or_lost:
                 raise self._loss_of(hold, "expired") from failure
             raise
         if reply > 1 or hold.address or self.performer.queued(self.lock_id):
@@ -227,16 +227,16 @@ class LockPrograms:
         if hold.outcome_unknown or outcome_unknown:
             yield self._cleanup(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
-        if reply and hold.lost_why is None:  # a reported loss excludes a report of success
+        if reply and hold.loss_reason is None:  # a reported loss excludes a report of success
             return True
-        if hold.lost_why is None and (before or (in_time and outcome_unknown)):
+        if hold.loss_reason is None and (before or (in_time and outcome_unknown)):
             return False
         raise self._loss_of(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, loop: object) -> Program[bool]:
         """Hand the lock over to a waiter of this process, if it is certainly held. After ``max_hand_overs`` times in a
         row the local queue registers behind those of other processes instead."""
-        if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
+        if hold.outcome_unknown or hold.release_failed or hold.loss_reason is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.performer.tuning.max_hand_overs:
             hold.address = yield Requeue(self.lock_id, loop)
@@ -323,9 +323,9 @@ class LockPrograms:
     def _loss_of(self, hold: Hold, why: str) -> LockLost:
         if self.options.auto_release:
             hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
-        elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
-            hold.lost_why = why
-        return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.error_context)
+        elif hold.loss_reason is None:  # it was to end by itself: that is reported to the caller alone
+            hold.loss_reason = why
+        return LockLost(f"lock {self.name!r} was lost while it was held: {hold.loss_reason}", **self.error_context)
 
     def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
         """Return the error for a key that holds something else."""

@@ -52,7 +52,7 @@ class RecordPrograms(RecordCommands):
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         hold = Record._checked(expected)._hold
-        if hold is not None and hold.lost_why is not None:  # its renewal has stopped
+        if hold is not None and hold.loss_reason is not None:  # its renewal has stopped
             return Written(False, (yield from self._getting()))
         command = Command("record/touch", self._touch_keys, (expected.version, lease, int(shorten)), self._parse)
         reply, sent, _ = yield from self._sending(command)

@@ -40,7 +40,7 @@ class Record:
     @property
     def lost(self) -> bool:
         """Whether a renewed record was lost, as far as this process knows; no request is sent."""
-        return self._hold is not None and (self._hold.over or self._hold.foreign)
+        return self._hold is not None and (self._hold.expired_or_lost or self._hold.inherited_by_fork)
 
     @staticmethod
     def _checked(expected: object) -> Record:

@@ -53,7 +53,7 @@ def test_loss_found_before_an_extension_is_ignored(hold: Hold) -> None:
     over = hold.deadline
     hold.extend_deadline(clock.now() + 1, LEASE)
     assert not hold.mark_lost("expired", at=over)
-    assert hold.lost_why is None
+    assert hold.loss_reason is None
 
 
 def test_extension_after_a_loss_is_refused(hold: Hold) -> None:

@@ -88,7 +88,7 @@ def deterministic_environment() -> Iterator[None]:
         emitted.clear()
         real_gone(handed)
         if emitted:
-            handed.hold.lost_why = "gone"
+            handed.hold.loss_reason = "gone"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: environment.now)

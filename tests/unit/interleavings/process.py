@@ -135,8 +135,8 @@ class Process:
         for contender in self.contenders:
             self._update_sleep(contender)
         for hold in self.holds:
-            if hold.lost_why is not None and self.now < hold.deadline:
-                self.violation = f"a live lock was reported as lost ({hold.lost_why})"
+            if hold.loss_reason is not None and self.now < hold.deadline:
+                self.violation = f"a live lock was reported as lost ({hold.loss_reason})"
 
     # Steps of the contenders
 

@@ -295,7 +295,7 @@ def test_release_to_a_local_waiter_sends_no_request(scenario: Scenario, emitted:
             case "an earlier release":
                 hold.release_failed = True
             case "a loss":
-                hold.lost_why = "taken"
+                hold.loss_reason = "taken"
             case "the deadline":
                 hold.deadline = NOW
             case "sixteen times":
