@@ -43,7 +43,7 @@ NEVER_FRESH: Final = -1
 """A ``fresh_above`` that no value reaches: the value is loaded even if it is present."""
 
 OVERRIDE_CLAIM, OVERRIDE_FAILURE = 1, 2
-"""Values of ``take``: override the claim of another caller, or the note of a load that failed or wasn't stored."""
+"""Values of ``override``: override the claim of another caller, or the note of a load that failed or wasn't stored."""
 
 LONGEST_REASON: Final = 500
 """The number of characters of a failure's reason that are stored."""
@@ -121,11 +121,12 @@ class ClaimRequest(WaitRequest):
         lease: milliseconds until the claim ends unless it is renewed.
         renew_for: seconds for which the claim is renewed; 0 for no renewal.
         fresh_above: a value with more than these milliseconds left counts as fresh.
-        take: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
-        extra: if another caller has the claim, one caller in this number of milliseconds gets ``UNCOORDINATED``.
+        override: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
+        extra_interval: if another caller has the claim, one caller in this number of milliseconds gets
+            ``UNCOORDINATED``.
     """
 
-    __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
+    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "override", "renew_for", "token")
 
     def __init__(
         self,
@@ -135,16 +136,16 @@ class ClaimRequest(WaitRequest):
         lease: int,
         renew_for: float = 0.0,
         fresh_above: int = NEVER_FRESH,
-        take: int = 0,
-        extra: int | None = None,
+        override: int = 0,
+        extra_interval: int | None = None,
         token: str = "",
     ) -> None:
         super().__init__(wait, loop)
         self.lease = lease
         self.renew_for = renew_for
         self.fresh_above = fresh_above
-        self.take = take
-        self.extra = extra
+        self.override = override
+        self.extra_interval = extra_interval
         self.busy = False
         forks.pid()
         self.token = token or tokens.mint_token()
@@ -255,9 +256,9 @@ class LoadLease:
     # For wait_loop().
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
-        extra = "" if request.extra is None else request.extra
+        extra_interval = "" if request.extra_interval is None else request.extra_interval
         queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), self.performer.tuning.waiter_ttl
-        args = request.token, request.lease, request.fresh_above, int(request.take), extra, *queue_args
+        args = request.token, request.lease, request.fresh_above, int(request.override), extra_interval, *queue_args
         return Command("load/claim", self._all_keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:

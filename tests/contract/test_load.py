@@ -48,31 +48,31 @@ def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: C
 def test_a_claim_with_take_voids_the_first_one(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """Its value may be older than a change that the second loader knows of. A fresh value doesn't count either."""
     alice(any_load.claim, MINE)
-    assert bob(any_load.claim, THEIRS, take=True).verdict == CLAIMED
+    assert bob(any_load.claim, THEIRS, override=True).verdict == CLAIMED
     assert not alice(any_load.store, MINE, b"old")
     assert bob(any_load.store, THEIRS, b"new")
-    assert alice(any_load.claim, MINE, take=True).verdict == CLAIMED
+    assert alice(any_load.claim, MINE, override=True).verdict == CLAIMED
 
 
 def test_one_extra_loader_at_a_time_loads_without_storing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S12] nginx's proxy_cache_lock_age."""
     alice(any_load.claim, MINE)
-    assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == UNCOORDINATED
-    assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == BUSY
-    assert bob(any_load.claim, NEXT, extra=MINUTE).verdict == BUSY
+    assert bob(any_load.claim, THEIRS, extra_interval=MINUTE).verdict == UNCOORDINATED
+    assert bob(any_load.claim, THEIRS, extra_interval=MINUTE).verdict == BUSY
+    assert bob(any_load.claim, NEXT, extra_interval=MINUTE).verdict == BUSY
     assert not bob(any_load.store, THEIRS, b"extra")
     assert alice(any_load.store, MINE)
     other = any_load.sibling("later")
     alice(other.claim, MINE)
-    assert bob(other.claim, THEIRS, extra=50).verdict == UNCOORDINATED
-    eventually(lambda: bob(other.claim, NEXT, extra=50).verdict == UNCOORDINATED)
+    assert bob(other.claim, THEIRS, extra_interval=50).verdict == UNCOORDINATED
+    eventually(lambda: bob(other.claim, NEXT, extra_interval=50).verdict == UNCOORDINATED)
 
 
 def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S11] A dead loader's lease ends when it would have."""
     for _ in range(5):  # a machine that stands still may end the first lease too soon
         alice(any_load.claim, MINE, lease=0.2)
-        verdict = bob(any_load.claim, THEIRS, extra=0).verdict
+        verdict = bob(any_load.claim, THEIRS, extra_interval=0).verdict
         if verdict != CLAIMED:
             break
         bob(any_load.give_up, THEIRS)
@@ -86,7 +86,7 @@ def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: 
 def test_a_stored_value_has_its_lifetime(load: LoadCalls, alice: Caller) -> None:
     """A number is stored as its digits, so that a cache's ``incr`` works."""
     for value, expected in (b"value", b"value"), (7, b"7"):
-        alice(load.claim, MINE, take=True)
+        alice(load.claim, MINE, override=True)
         assert alice(load.store, MINE, value)
         left, found = alice(load.read)
         assert found == expected
@@ -123,7 +123,7 @@ def test_a_permit_of_a_transaction_stores_unless_the_value_changed(
         "another load": lambda load: bob(load.claim, NEXT),
         "store": lambda load: (bob(load.claim, NEXT), bob(load.store, NEXT)),
         "another commit": lambda load: bob(load.store, MINE, by_permit=True),
-        "take": lambda load: bob(load.claim, NEXT, take=True),
+        "take": lambda load: bob(load.claim, NEXT, override=True),
         "invalidate": lambda load: bob(load.invalidate),
         "block": lambda load: bob(load.block, NEXT),
         "unblock": lambda load: bob(load.unblock, NEXT),
@@ -156,12 +156,12 @@ def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alic
 def test_a_failure_is_returned_for_its_time(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S13] Waiters needn't repeat it one after the other. Its reason is any text, cut to 500 letters."""
     for why in ("OSError: no rates ünd so on", "", " ", "a" * 2000, "\n\x00", "\ud800"):
-        alice(any_load.claim, MINE, take=True)
+        alice(any_load.claim, MINE, override=True)
         assert alice(any_load.give_up, MINE, MINUTE, why), repr(why)
         claim = bob(any_load.claim, THEIRS)
         assert (claim.verdict, claim.reason) == (FAILED, why.encode(errors="replace").decode()[:500])
         assert 0 < claim.lease_left <= 60
-    assert alice(any_load.claim, MINE, take=True).verdict == CLAIMED
+    assert alice(any_load.claim, MINE, override=True).verdict == CLAIMED
     assert alice(any_load.give_up, MINE, 100, "and not yet")
     eventually(lambda: bob(any_load.claim, THEIRS).verdict == CLAIMED)
 
@@ -174,7 +174,7 @@ def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller)
         alice(load.give_up, MINE, MINUTE, "why")
         if end != "take":
             bob(getattr(load, end))
-        assert bob(load.claim, THEIRS, take=end == "take").verdict == CLAIMED, end
+        assert bob(load.claim, THEIRS, override=end == "take").verdict == CLAIMED, end
 
 
 # Invalidation
@@ -261,7 +261,7 @@ def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
 ) -> None:
     """[S4] It may have read what was there before the write."""
     alice(any_load.block, MINE)
-    assert bob(any_load.claim, THEIRS, take=True).verdict == CLAIMED
+    assert bob(any_load.claim, THEIRS, override=True).verdict == CLAIMED
     alice(any_load.unblock, MINE)
     assert not bob(any_load.store, THEIRS, b"maybe old")
     assert bob(any_load.claim, NEXT).verdict == CLAIMED
@@ -281,7 +281,7 @@ def test_a_new_generation_voids_all_loads(any_load: LoadCalls, alice: Caller, bo
         assert not alice(each.store, MINE, b"old")
         assert bob(each.claim, THEIRS).verdict == CLAIMED
         assert bob(each.store, THEIRS, b"new")
-    alice(any_load.claim, MINE, take=True)
+    alice(any_load.claim, MINE, override=True)
     for _ in range(3):
         bob(any_load.clear)
         assert not alice(any_load.store, MINE, b"old")

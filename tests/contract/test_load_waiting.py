@@ -52,7 +52,7 @@ def test_all_waiters_are_woken_by_each_end_of_a_load(any_load: LoadCalls, face: 
         waiting = [start_waiting(load, caller, f"token-{number}") for number, caller in enumerate(callers)]
         with face.commands() as commands:
             if end == "take":
-                alice(load.claim, NEXT, take=True)
+                alice(load.claim, NEXT, override=True)
                 alice(load.store, NEXT)
             elif end == "fail":
                 alice(load.give_up, MINE, MINUTE, "why")

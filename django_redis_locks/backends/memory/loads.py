@@ -41,8 +41,8 @@ def claim(
     token: str,
     lease: int,
     fresh_above: int,
-    take: int,
-    extra: int | str,
+    override: int,
+    extra_interval: int | str,
     address: str,
     enqueued_at: int,
     more: int,
@@ -56,19 +56,19 @@ def claim(
     lag = store.find(lag_key) is not None
     fresh = value is not None and fresh_above != -1 and (value_left == -1 or value_left > fresh_above or lag)
     verdict, left, reason = 0, 0 if found is None else found.left(), ""
-    taken = take == 1
-    if fresh and not taken and (found is None or found.token != token):
+    overridden = override == 1
+    if fresh and not overridden and (found is None or found.token != token):
         verdict = 2
-    elif found is None or taken or found.token == token or (take == 2 and found.token == FAILURE):
-        if taken:
+    elif found is None or overridden or found.token == token or (override == 2 and found.token == FAILURE):
+        if overridden:
             store.records.pop(permit, None)
         store.records[key] = StoredValue(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease
     elif found.token == FAILURE:
         verdict, reason = 3, found.holder
-    elif extra != "":
+    elif extra_interval != "":
         now = monotonic() * 1000
-        if not found.holder or now - float(found.holder) >= int(extra):
+        if not found.holder or now - float(found.holder) >= int(extra_interval):
             found.holder = str(now)
             verdict = 4
     since = 0

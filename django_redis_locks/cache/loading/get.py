@@ -146,7 +146,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     claim = None
     if request.cacheable:
         try:
-            claim = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_CLAIM))
+            claim = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_CLAIM))
         except BaseException:
             coordinator.single_flight.finish(request.key, inflight, RETRY)
             raise
@@ -162,7 +162,7 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     """Apply ``on_timeout``: another caller is still loading after ``wait``."""
     options = request.options
     if options.on_timeout == "load":
-        claim = yield from claim_load(request, request.claim(0.0, extra=request.lease))
+        claim = yield from claim_load(request, request.claim(0.0, extra_interval=request.lease))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claim_load(request, request.claim(options.wait))
         if claim is None or claim.verdict != BUSY:

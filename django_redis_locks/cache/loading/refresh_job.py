@@ -82,7 +82,7 @@ def carry_out(request: LoadRequest, token: str) -> Program[bool]:
         return False
     before = yield from read_cache(request)
     # Claim it again with a new token: the job may arrive twice
-    claim = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_CLAIM))
+    claim = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_CLAIM))
     if claim is None or claim.verdict != CLAIMED:
         return False
     outcome = yield from run_load(request, InflightLoad(), claim, before)

@@ -114,8 +114,8 @@ class LoadRequest:
         wait: float,
         *,
         fresh_above: int | None = None,
-        take: int = 0,
-        extra: int | None = None,
+        override: int = 0,
+        extra_interval: int | None = None,
         lease: int | None = None,
     ) -> ClaimRequest:
         """Return a request to claim the load.
@@ -124,10 +124,10 @@ class LoadRequest:
             wait: seconds to wait at most while another caller has the claim.
             fresh_above: milliseconds; if the value's remaining lifetime is longer, it is returned, and nothing claimed.
                 By default the option ``stale``.
-            take: ``OVERRIDE_CLAIM``: replace any other claim; ``OVERRIDE_FAILURE``: claim although a load has just
+            override: ``OVERRIDE_CLAIM``: replace any other claim; ``OVERRIDE_FAILURE``: claim although a load has just
                 failed.
-            extra: if another caller has the claim, one caller in this number of milliseconds may load without storing
-                the value; None: none may.
+            extra_interval: if another caller has the claim, one caller in this number of milliseconds may load without
+                storing the value; None: none may.
             lease: lease in milliseconds of the claim, by default ``self.lease``.
         """
         return ClaimRequest(
@@ -136,8 +136,8 @@ class LoadRequest:
             lease=self.lease if lease is None else lease,
             renew_for=self.options.max_hold,
             fresh_above=self.stale_ms if fresh_above is None else fresh_above,
-            take=take,
-            extra=extra,
+            override=override,
+            extra_interval=extra_interval,
         )
 
     def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:

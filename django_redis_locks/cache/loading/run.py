@@ -88,7 +88,7 @@ def _resolve_without_value(request: LoadRequest, inflight: InflightLoad, claim: 
     if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
         error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
         return LoadOutcome(error=error, as_of=claim.sent_at)
-    again = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
+    again = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_FAILURE))
     if again is not None and again.verdict != FAILED:
         return (yield from resolve_claim(request, inflight, again))
     return (yield from run_load(request, inflight, None, NOT_FOUND))
