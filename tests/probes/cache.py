@@ -15,9 +15,8 @@ from django.core.cache import caches
 from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.cache import Job, values
 from django_redis_locks.cache.decorator.function import take_over
-from django_redis_locks.cache.loading import background, early, transactions
-from django_redis_locks.cache.loading import coordinator as coordinators
-from django_redis_locks.cache.loading import invalidation as fences
+from django_redis_locks.cache.loading import background, early, invalidation, transactions
+from django_redis_locks.cache.loading import coordinator as coordinator_module
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator, coordinator_of
 from django_redis_locks.cache.loading.singleflight import InflightLoad
 from django_redis_locks.core import clock
@@ -68,17 +67,17 @@ def wait_until_idle(cache: Any, using: str | None = None) -> None:
 def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
     """The guard of a write of one key: loads that run meanwhile are void."""
     coordinator = coordinator_of(cache, using)
-    return fences.write_guard(coordinator, [coordinator.key(key, None)])
+    return invalidation.write_guard(coordinator, [coordinator.key(key, None)])
 
 
 def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
     """The guard of a write that concerns every key."""
-    return fences.clear_guard(coordinator_of(cache, using))
+    return invalidation.clear_guard(coordinator_of(cache, using))
 
 
 def lease_key(key: str) -> str:
     """The key of the lease beside a value on Redis."""
-    return coordinators.lease_of(key)
+    return coordinator_module.lease_of(key)
 
 
 def waiters_key(lease: str) -> str:
@@ -116,7 +115,7 @@ def disconnect_caches() -> None:
 def forget_state() -> None:
     """Forget coordinators, and the durations of loads."""
     early._seconds.clear()
-    coordinators.forget_coordinators()
+    coordinator_module.forget_coordinators()
 
 
 # Replacements

@@ -14,7 +14,7 @@ from django_redis_locks.backends.redis.server_errors import HINTS
 from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.registry import registry
-from django_redis_locks.engine import maintenance as renewal
+from django_redis_locks.engine import maintenance as maintenance_module
 from django_redis_locks.engine.renewal import Renewals
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ def forget_locks() -> None:
     for grant in list(registry._grants.values()):
         registry.forget(grant)
         grant.hold.state = State.GONE
-    for maintenance in renewal.maintenance_threads():
+    for maintenance in maintenance_module.maintenance_threads():
         for hold in maintenance.renewed():  # also of records, which have no grant
             hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
         store.indexes.clear()
-    for maintenance in renewal.maintenance_threads():
+    for maintenance in maintenance_module.maintenance_threads():
         maintenance.wake()  # it may sleep until a time of the test's manual clock

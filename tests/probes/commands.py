@@ -10,7 +10,7 @@ from typing import Any
 
 from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
 from django_redis_locks.core import clock, owners
-from django_redis_locks.core import holder as holders
+from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
@@ -136,7 +136,9 @@ class RandomCommands:
             attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
         command = lock._attempt_command(ask, attempt)
         token, _, _, *waits = command.args
-        holder_text = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
+        holder_text = self.chance.choice(
+            ["", "nonsense", holder_module.describe(1, "thread", "näme", holder_module.FIELDS)]
+        )
         args = (token, self.lease(), holder_text, *waits[:4], *([KEPT] if waits else []))
         return self.both(dataclasses.replace(command, args=args))
 

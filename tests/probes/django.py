@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import dead_holders as dead
-from django_redis_locks import inspection, locks, open_transactions
+from django_redis_locks import dead_holders, inspection, locks, open_transactions
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis import server_info
@@ -79,9 +78,9 @@ def report_server(monkeypatch: Any, **info: str) -> None:
 
 
 def holds_of_dead_processes() -> list[inspection.LockInfo]:
-    return dead.find_dead()
+    return dead_holders.find_dead()
 
 
 def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
     """Free these, which were found before, unless they have other holders by now."""
-    return dead.release_found(found, "")
+    return dead_holders.release_found(found, "")

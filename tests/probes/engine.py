@@ -21,7 +21,7 @@ from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues
-from django_redis_locks.primitives.shared import index as listing
+from django_redis_locks.primitives.shared import index as index_module
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.record_values import queued_index
 
@@ -194,8 +194,8 @@ def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
 
 def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> None:
     """How many entries of the index, and how many locks, one command reads."""
-    patch.setattr(listing, "PAGE_SIZE", entries)
-    patch.setattr(listing, "INSPECT_BATCH", looks)
+    patch.setattr(index_module, "PAGE_SIZE", entries)
+    patch.setattr(index_module, "INSPECT_BATCH", looks)
 
 
 def set_most_listed(patch: pytest.MonkeyPatch, most: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
-from django_redis_locks.cache.loading import run as loading
+from django_redis_locks.cache.loading import run as run_load
 from django_redis_locks.cache.loading import store
 from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
@@ -70,7 +70,7 @@ def no_second_look(patch: Patch) -> None:
         return NOT_FOUND
         yield
 
-    patch.setattr(loading, "reread", reread)
+    patch.setattr(run_load, "reread", reread)
 
 
 def no_removal(patch: Patch) -> None:

@@ -1,7 +1,7 @@
 """Callers, writers and invalidators of a cache in a few processes, with faults that a seed chooses.
 
-The programs of loads are those of the package, on the simulated server. Values that aren't on that server are in a dict of
-this world.
+The programs of loads are those of the package, on the simulated server. Values that aren't on that server are in a dict
+of this world.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, values
-from django_redis_locks.cache.loading import store as load_completion
+from django_redis_locks.cache.loading import store as store_module
 from django_redis_locks.cache.loading.batch import get_values
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
 from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, LeadInBackground, Store
@@ -82,7 +82,7 @@ class CacheWorld:
         return CacheClient(self, Process(self.server, name, self.settings))
 
     def run(self) -> None:
-        jitter, load_completion.random = load_completion.random, lambda: 0.0
+        jitter, store_module.random = store_module.random, lambda: 0.0
         try:
             self.scheduler.say(
                 "the scene: %s, %s", self.scene, "one server" if self.same_server else "separate servers"
@@ -95,7 +95,7 @@ class CacheWorld:
             self.scheduler.run_until(self._quiet, LATEST)
             self.rules.judge()
         finally:
-            load_completion.random = jitter
+            store_module.random = jitter
 
     def _populate(self) -> None:
         """Begin the scene, once or several times one after the other."""

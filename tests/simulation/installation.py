@@ -1,4 +1,5 @@
-"""The product's doors to the outside lead into the simulation that runs: clock, sleep, threads, process numbers, chance."""
+"""The product's doors to the outside lead into the simulation that runs: clock, sleep, threads, process numbers,
+chance."""
 
 from __future__ import annotations
 
@@ -14,15 +15,10 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat, job_record
-from celery_locks import submit as submission
-from celery_locks import task_settings as terms
-from celery_locks import worker_start as start
+from celery_locks import beat, job_record, submit, task_settings, worker_start
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
-from django_redis_locks.engine import local_queues as queues
-from django_redis_locks.engine import maintenance as renewal
-from django_redis_locks.engine import outages, wait_queue
+from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.scheduler import Died, current
@@ -34,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class Installation:
-    """What all simulations of a test share: the clock of the product, and what it hears of other threads and processes."""
+    """What all simulations of a test share: the clock of the product, and what it hears of other threads and
+    processes."""
 
     def __init__(self) -> None:
         self.scheduler: Scheduler | None = None
@@ -167,16 +164,16 @@ def installed() -> Iterator[Installation]:
         (forks, "known_pid", forks.known_pid),
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
-        (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
+        (maintenance, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
         (tokens._tokens, "_source", tokens._tokens._source),
-        (queues, "random", installation.random),
+        (local_queues, "random", installation.random),
         (wait_queue, "mint_number", wait_queue.mint_number),
         (job_record, "locks", installation),
-        (terms, "locks", installation),
+        (task_settings, "locks", installation),
         (beat, "current", lambda name: None),
-        (start, "uuid", installation.uuid),
-        (submission, "uuid", installation.uuid),
+        (worker_start, "uuid", installation.uuid),
+        (submit, "uuid", installation.uuid),
     ]
     real = [(where, name, getattr(where, name)) for where, name, _ in replaced]
     log, jobs_log = logging.getLogger("django_redis_locks"), logging.getLogger("celery_locks")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from celery_locks import worker_start as start
+from celery_locks import worker_start
 from celery_locks.decisions import Verdict, at_start
 from celery_locks.header import Message
 from celery_locks.job import Job
@@ -19,7 +19,7 @@ def _switched(patch: Patch, rule: Verdict, to: Verdict) -> None:
         found = at_start(job, me)
         return to if found is rule else found
 
-    patch.setattr(start, "at_start", decide)
+    patch.setattr(worker_start, "at_start", decide)
 
 
 def conflict_ignored(patch: Patch) -> None:

@@ -1,4 +1,5 @@
-"""A simulated process: an engine with queues, maintenance thread and connections of its own, threads, and event loops."""
+"""A simulated process: an engine with queues, maintenance thread and connections of its own, threads, and event
+loops."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core import forks, tokens
-from django_redis_locks.engine import engine as engines
+from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from tests.simulation.network import EPOCH, SimulatedBackend
 from tests.simulation.scheduler import Actor, Died
@@ -106,11 +107,11 @@ class Process:
         """SIGKILL: the server hears that its connections are closed, what was sent may still arrive."""
         self._exit()
         self.unwind()
-        engines._queues.pop(self.backend.identity, None)
+        engine_module._queues.pop(self.backend.identity, None)
 
     def fork(self) -> Process:
-        """Fork, and exit in the parent at once, as a daemon does when it starts: its memory lives on in a child, with another
-        number, without its threads and connections."""
+        """Fork, and exit in the parent at once, as a daemon does when it starts: its memory lives on in a child, with
+        another number, without its threads and connections."""
         child = copy.copy(self)
         self.scheduler.processes.append(child)
         child.name = f"{self.name}'"

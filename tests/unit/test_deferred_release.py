@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
-from django_redis_locks import Grant, locks
-from django_redis_locks import deferred_release as deferred
+from django_redis_locks import Grant, deferred_release, locks
 from django_redis_locks.core.registry import registry
 from tests.django.helpers import PATIENCE, until
 from tests.django.transaction_log import Boom, is_busy, rolled_back, service
@@ -57,7 +56,7 @@ def test_error_of_a_release_at_commit_is_logged_only(
 
     with transaction.atomic():
         service()
-        monkeypatch.setattr(deferred.DeferredGrant, "release", fail)
+        monkeypatch.setattr(deferred_release.DeferredGrant, "release", fail)
     monkeypatch.undo()
     assert "the release of a lock" in caplog.text
     service()
@@ -68,7 +67,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
     keep = registry.keep
 
     def interrupt(grant: Grant, *args: Any) -> None:
-        if isinstance(grant, deferred.DeferredGrant):
+        if isinstance(grant, deferred_release.DeferredGrant):
             raise KeyboardInterrupt
         keep(grant, *args)
 
@@ -83,7 +82,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
 def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """[H13] The garbage collector may run while one of our mutexes is held, or during a request to the store."""
     jobs: list[Callable[[], object]] = []
-    monkeypatch.setattr(deferred.DeferredGrant, "_submit", lambda self, job: jobs.append(job))
+    monkeypatch.setattr(deferred_release.DeferredGrant, "_submit", lambda self, job: jobs.append(job))
     mutex = RefusingMutex(registry._mutex)
     monkeypatch.setattr(registry, "_mutex", mutex)
     with transaction.atomic():

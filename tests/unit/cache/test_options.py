@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.cache import XFetch
-from django_redis_locks.cache import options as module
+from django_redis_locks.cache import options as options_module
 from django_redis_locks.cache.loading import background, early
 from django_redis_locks.cache.options import CheckedOptions, options
 from tests.contract.matrix import PATIENCE
@@ -93,7 +93,7 @@ def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
 
 
 def test_every_option_has_a_check() -> None:
-    assert set(module.NAMES) - set(module._CHECKS) == {"default"}
+    assert set(options_module.NAMES) - set(options_module._CHECKS) == {"default"}
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from celery import Celery, _state
 
 from celery_locks import beat
-from tests.unit.celery_locks.stepped_beats import NOON, Stage
+from tests.unit.celery_locks.beat_harness import NOON, BeatHarness
 
 HERE = Path(__file__).parent
 IGNORED = [
@@ -44,9 +44,9 @@ MEMORY = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBacke
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
-    """At noon, with a store of its own: its fences rise with the clock, which some tests move by years."""
+def harness(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[BeatHarness]:
+    """Beats at noon, with a store of their own: its fences rise with the clock, which some tests advance by years."""
     monkeypatch.setattr(beat, "_down", {})
     settings.REDIS_LOCKS = MEMORY
     with freezegun.freeze_time(NOON) as frozen:
-        yield Stage(frozen)
+        yield BeatHarness(frozen)

@@ -1,4 +1,4 @@
-"""`refresh="celery"` without a worker: the message that is sent, and what a worker does with it."""
+"""`refresh="celery"` without a worker: the sent message, and its load."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from celery import Celery
 from django.core.cache import caches
 from kombu.exceptions import OperationalError
 
-from celery_locks import SingletonTask
-from celery_locks import cache_refresh as loads
+from celery_locks import SingletonTask, cache_refresh
 from django_redis_locks import cache
 from django_redis_locks.cache import Job, cached, invalidate
 from django_redis_locks.cache.decorator.function import take_over
-from django_redis_locks.cache.loading import refresh_job as refreshing
+from django_redis_locks.cache.loading import refresh_job
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import eventually
 from tests.django.helpers import in_thread
@@ -88,7 +87,7 @@ def redis_cache(settings: Any, redis_url: str) -> None:
         "guard": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "default"},
     }
     called.clear()
-    refreshing._warned.clear()
+    refresh_job._warned.clear()
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def make_stale(function: Any, *args: Any, **kwargs: Any) -> None:
     caches["default"].set(function.key(*args, **kwargs), "old", 500)  # less than `stale`
 
 
-def ask_stale(function: Any, *args: Any, **kwargs: Any) -> None:
+def call_with_stale_value(function: Any, *args: Any, **kwargs: Any) -> None:
     make_stale(function, *args, **kwargs)
     assert function(*args, **kwargs) == "old"
 
@@ -118,25 +117,25 @@ def messages(app: Celery) -> list[Any]:
     return found
 
 
-def load(message: Any) -> bool:
+def run_load(message: Any) -> bool:
     """Run the task in another thread, as a worker does in another process."""
     args, kwargs, _ = message.payload
-    return in_thread(lambda: loads.load(*args, **kwargs))
+    return in_thread(lambda: cache_refresh.load(*args, **kwargs))
 
 
-def work(app: Celery) -> list[bool]:
-    return [load(message) for message in messages(app)]
+def run_all(app: Celery) -> list[bool]:
+    return [run_load(message) for message in messages(app)]
 
 
 # The message
 
 
 def test_stale_value_is_returned_and_loaded_by_one_worker(app: Celery) -> None:
-    """[S37] The caller's process calls nothing; of many callers one sends a message."""
-    ask_stale(report, 2031)
+    """[S37] The caller's process doesn't load; one of several callers sends a message."""
+    call_with_stale_value(report, 2031)
     assert report(year=2031) == "old"
     assert called == []
-    assert work(app) == [True]
+    assert run_all(app) == [True]
     assert called == [(2031, "M")]
     assert report(2031) == "new 1"
     assert messages(app) == []
@@ -144,12 +143,12 @@ def test_stale_value_is_returned_and_loaded_by_one_worker(app: Celery) -> None:
 
 def test_message_expires_with_its_claim_and_shows_no_argument(app: Celery) -> None:
     app.conf.task_default_queue = queue = f"loads-{app.conf.task_default_queue}"
-    app.conf.update(task_routes={loads.NAME: {"queue": queue}}, task_default_queue="another")
-    ask_stale(report, 2031, size="L")
+    app.conf.update(task_routes={cache_refresh.NAME: {"queue": queue}}, task_default_queue="another")
+    call_with_stale_value(report, 2031, size="L")
     app.conf.task_default_queue = queue
     (message,) = messages(app)
     headers = message.headers
-    assert headers["task"] == loads.NAME == "celery_locks.load"
+    assert headers["task"] == cache_refresh.NAME == "celery_locks.load"
     assert headers["ignore_result"]
     assert headers["retries"] == 0
     (path, args, kwargs, token), _, _ = message.payload
@@ -162,9 +161,9 @@ def test_message_expires_with_its_claim_and_shows_no_argument(app: Celery) -> No
 
 
 def test_eager_app_loads_at_once_by_a_task_without_a_lock(app: Celery) -> None:
-    """A lock of the task's own, by the app's class, would let one load run in the whole cluster, or none."""
+    """With a lock, by the task class of the app, at most one load would run in the whole cluster."""
     app.conf.task_always_eager = True
-    ask_stale(report, 2031)
+    call_with_stale_value(report, 2031)
     assert report(2031) == "new 1"
     other = Celery("other", broker="memory://", task_cls=SingletonTask, set_as_current=False)
     assert not isinstance(other.tasks["celery_locks.load"], SingletonTask)
@@ -173,17 +172,17 @@ def test_eager_app_loads_at_once_by_a_task_without_a_lock(app: Celery) -> None:
 def test_function_of_a_file_cache_is_loaded_by_a_worker(
     app: Celery, settings: Any, redis_url: str, tmp_path: Path
 ) -> None:
-    """[S2] [S37] Its leases are on the lock server: the claim goes with the message all the same."""
+    """[S2] [S37] Its leases are on the lock server; the message carries the claim, too."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
     backend = "django.core.cache.backends.filebased.FileBasedCache"
     settings.CACHES = {**settings.CACHES, "files": {"BACKEND": backend, "LOCATION": str(tmp_path)}}
     filed.refresh(1)
-    eventually(lambda: filed(1) == "new 1" and work(app) == [True])
+    eventually(lambda: filed(1) == "new 1" and run_all(app) == [True])
     assert called == [1, 1]
 
     def invalidated(message: Any) -> bool:
         filed.invalidate(1)
-        return not load(message)
+        return not run_load(message)
 
     eventually(lambda: filed(1) == "new 2" and (sent := messages(app)) and in_thread(lambda: invalidated(sent[0])))
     assert called == [1, 1]
@@ -192,7 +191,7 @@ def test_function_of_a_file_cache_is_loaded_by_a_worker(
 def test_async_function_publishes_outside_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """[S37] Publishing would block the loop, so a thread does it."""
     publishers: list[threading.Thread] = []
-    monkeypatch.setattr(loads, "submit", lambda job: publishers.append(threading.current_thread()))
+    monkeypatch.setattr(cache_refresh, "submit", lambda job: publishers.append(threading.current_thread()))
     make_stale(areport, 2031)
     assert asyncio.run(areport(2031)) == "old"
     eventually(lambda: publishers)
@@ -200,7 +199,7 @@ def test_async_function_publishes_outside_of_the_loop(monkeypatch: pytest.Monkey
 
 
 def test_get_many_refreshes_in_its_own_process(app: Celery) -> None:
-    """One call loads all of them, and a message names one. The caller doesn't wait for stale values."""
+    """One call loads all values, but a message names one. The caller doesn't wait for stale values."""
     make_stale(report, 1)
     stale, missing = report.get_many([1, 2])
     assert stale == "old"
@@ -227,50 +226,50 @@ WRITES: dict[str, Callable[[int], object]] = {
 def test_write_before_the_worker_loads_wins(app: Celery) -> None:
     """[S2] The claim is older than the write."""
     for year, (how, write) in enumerate(WRITES.items()):
-        ask_stale(report, year)
+        call_with_stale_value(report, year)
         write(year)
-        there, calls = caches["default"].get(report.key(year)), len(called)
-        assert work(app) == [False], how
-        assert caches["default"].get(report.key(year)) == there, how
+        stored, calls = caches["default"].get(report.key(year)), len(called)
+        assert run_all(app) == [False], how
+        assert caches["default"].get(report.key(year)) == stored, how
         assert len(called) == calls, how
 
 
-# Messages that can't be sent
+# Messages that fail
 
 
-def loaded_here(function: Any, *args: Any) -> None:
+def wait_for_local_load(function: Any, *args: Any) -> None:
     eventually(lambda: caches["default"].get(function.key(*args)) == value() and called)
 
 
-def test_broker_that_is_down_is_not_waited_for_and_left_alone_for_a_while(
+def test_broker_that_is_down_does_not_delay_callers_and_is_retried_after_a_pause(
     app: Celery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S37] A thread of this process loads, under the same claim. A broker that doesn't even refuse would delay each
-    caller."""
+    """[S37] A thread of this process loads with the same claim. During the pause no caller waits for a silent
+    broker."""
     app.conf.broker_url = "amqp://127.0.0.1:1//"
     begin = time.monotonic()
-    ask_stale(report, 2031)
+    call_with_stale_value(report, 2031)
     assert time.monotonic() - begin < 5  # Celery's own retry=False takes six seconds
-    loaded_here(report, 2031)
+    wait_for_local_load(report, 2031)
     assert called == [(2031, "M")]
     assert "can't be handed over, and runs in this process" in caplog.text
     with ManualClock() as clock:
-        for seconds, says in ((0, "refused"), (0, "a moment ago"), (loads.RETRY_AFTER + 1, "refused")):
+        for seconds, match in ((0, "refused"), (0, "a moment ago"), (cache_refresh.RETRY_AFTER + 1, "refused")):
             clock.advance(seconds)
-            with pytest.raises(OperationalError, match=says):
-                loads.submit(Job(f"{__name__}:report", (3,), request=SimpleNamespace(user_key=report.key(3))))
+            with pytest.raises(OperationalError, match=match):
+                cache_refresh.submit(Job(f"{__name__}:report", (3,), request=SimpleNamespace(user_key=report.key(3))))
 
 
 def test_restarted_broker_is_connected_to_again(
     app: Celery, make_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S37] The connection of the pool is a dead one then."""
+    """[S37] The pooled connection is closed then."""
     server = make_server()
     app.conf.broker_url = server.url()
-    ask_stale(report, 1)
+    call_with_stale_value(report, 1)
     server.restart(keep_data=True)
-    ask_stale(report, 2)
-    assert work(app) == [True, True]
+    call_with_stale_value(report, 2)
+    assert run_all(app) == [True, True]
     assert called == [(1, "M"), (2, "M")]
     assert "handed over" not in caplog.text
 
@@ -286,43 +285,43 @@ def test_arguments_that_json_changes_are_loaded_here_with_one_warning(
 ) -> None:
     """[S37] Changed arguments would load another value."""
     caplog.set_level(logging.WARNING, "django_redis_locks.cache")
-    for kind, (function, make, says) in UNSENDABLE.items():
+    for kind, (function, make, match) in UNSENDABLE.items():
         caplog.clear()
         for _ in range(2):
             called.clear()
-            ask_stale(function, make())
-            loaded_here(function, make())
+            call_with_stale_value(function, make())
+            wait_for_local_load(function, make())
         assert messages(app) == []
         (record,) = caplog.records
-        for part in (says, kind, "take ids and other plain values"):
+        for part in (match, kind, "take ids and other plain values"):
             assert part in record.getMessage()
 
 
 def test_pickle_serializer_sends_objects(app: Celery) -> None:
     app.conf.update(task_serializer="pickle", accept_content=["pickle", "json"])
-    ask_stale(of_row, Row(5))
+    call_with_stale_value(of_row, Row(5))
     with app.connection_for_read() as connection, connection.SimpleQueue(app.conf.task_default_queue) as queue:
         message = queue.get_nowait()
         message.accept = {"application/x-python-serialize"}
         message.ack()
-    assert load(message)
+    assert run_load(message)
     assert called == [5]
 
 
 def test_function_that_a_worker_cannot_import_is_loaded_here(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
-    """[S37] A worker of another version raises."""
-    ask_stale(renamed, 2031)
-    loaded_here(renamed, 2031)
+    """[S37] A worker with other code raises."""
+    call_with_stale_value(renamed, 2031)
+    wait_for_local_load(renamed, 2031)
     assert messages(app) == []
     assert "does this process run the same code" in caplog.text
     with pytest.raises(LookupError, match="does this process run the same code"):
         take_over(f"{__name__}:unknown", "token", [2031])
     with pytest.raises(LookupError, match="move it into a module"):
-        loads.submit(Job("__main__:report"))
+        cache_refresh.submit(Job("__main__:report"))
 
 
 def test_loader_without_a_name_raises_TypeError_at_once() -> None:
-    """[S37] Not only when the first value is stale."""
+    """[S37] At each call, also before the first value is stale."""
     for function in (cache.get_or_load, cache.refresh, cache.get_or_load_many):
         for call in (function, async_to_sync(getattr(cache, f"a{function.__name__}"))):
             with pytest.raises(TypeError, match="is for functions with @cached"):

@@ -1,4 +1,4 @@
-"""Warnings about tasks: when a worker starts, and by ``manage.py check``."""
+"""Warnings about task options, at the start of a worker and by ``manage.py check``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def test_each_doubtful_option_has_its_documented_warning() -> None:
         assert found.id == id
         assert "doubtful" in found.message
     page = Path("docs/reference/checks.md").read_text()
-    assert set(re.findall(r"celery_locks\.W\d+(?=` \|)", page)) == {*WARNINGS, "celery_locks.W006"}  # of no task
+    assert set(re.findall(r"celery_locks\.W\d+(?=` \|)", page)) == {
+        *WARNINGS,
+        "celery_locks.W006",
+    }  # W006 isn't about a task
 
 
 def test_limits_within_the_brokers_timeout_give_no_warning() -> None:
@@ -75,7 +78,7 @@ def test_djangos_checks_report_the_current_app() -> None:
         Celery("default").set_current()
 
 
-# Of cached functions that workers refresh
+# Cached functions that workers refresh
 
 
 def test_refresh_by_celery_without_a_broker_is_W006() -> None:

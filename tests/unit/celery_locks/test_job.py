@@ -1,4 +1,4 @@
-"""What is written of a job: its record, the header of its messages, its errors; and what reading them refuses."""
+"""Serialization of a job: its record, the header of its messages, its errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_fields_with_defaults_are_left_out() -> None:
 
 
 def test_read_of_another_version_raises_LockKeyError() -> None:
-    """[C46] Such a record is neither overwritten nor taken for free."""
+    """[C46] Such a record isn't overwritten, and doesn't count as free."""
     for fields in ({}, {"v": 2, "state": "queued", "id": "id"}, {"v": 1, "state": "queued"}):
         with pytest.raises(LockKeyError, match="same version everywhere"):
             parse_job(Record(7, fields, 10.0))
@@ -74,7 +74,7 @@ def test_header_written_and_read_is_unchanged() -> None:
 
 
 def test_header_of_another_version_or_task_counts_as_none() -> None:
-    """[C46] The message is adopted. A header inherited from another task isn't taken for the message's own."""
+    """[C46] The message is adopted. A header inherited from another task is ignored."""
     known = {"v": 1, "key": "k", "id": "id"}
     for found in (None, "text", {}, {**known, "v": 2}, {**known, "id": "another"}, {"v": 1, "id": "id"}):
         assert header_in({HEADER: found}, "id") is None, found
@@ -87,7 +87,7 @@ ERRORS = {
 
 
 def test_every_public_error_pickles() -> None:
-    """[C4] An error that doesn't pickle ends a whole worker."""
+    """[C4] An error that can't be pickled would end the worker."""
     public = [getattr(celery_locks, name) for name in celery_locks.__all__]
     assert {item for item in public if isinstance(item, type) and issubclass(item, Exception)} == {*ERRORS}
     for error in ERRORS.values():

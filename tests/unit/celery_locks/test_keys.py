@@ -36,22 +36,22 @@ def pay(order, amount=10, *more, currency="EUR", **about): ...
 
 
 def test_key_depends_on_the_call_and_not_on_its_spelling() -> None:
-    """[C42] Positional or by name, with a default or without, in whatever order, tuple or list."""
+    """[C42] Positional or by name, with or without defaults, in any order, tuple or list."""
     calls = (((7,), {}), ((), {"order": 7}), ((7, 10), {}), ((7,), {"amount": 10}), ((), {"amount": 10, "order": 7}))
     assert len({key(pay, *args, **kwargs) for args, kwargs in (*calls, ((7,), {"currency": "EUR"}))}) == 1
     assert key(pay, (1, (2, 3))) == key(pay, [1, [2, 3]])
     assert key(pay, 7, x=1, y={"a": 1, "b": 2}) == key(pay, 7, y={"b": 2, "a": 1}, x=1)
 
 
-def test_key_of_names_that_are_no_text_is_that_of_their_json() -> None:
-    """[K9] Mixed ones can't be sorted as they are; others would be sorted otherwise when they are received."""
+def test_key_of_dict_keys_that_are_no_strings_is_that_of_their_json() -> None:
+    """[K9] Mixed types can't be sorted, and numbers have another order as the strings of the received message."""
     for names in ({1: "a", "b": 2}, {9: 1, 10: 2}, {None: 1, True: 2, "x": 3}):
         assert key(pay, names) == key(pay, json.loads(json.dumps(names)))
         assert key(pay, names) == key(pay, dict(reversed(names.items())))
 
 
 def test_key_of_a_uuid_is_that_of_its_text() -> None:
-    """[K10] A view has it from the path, a model from the database."""
+    """[K10] A view gets a string from the path, a model a UUID from the database."""
     order = uuid.UUID(int=7)
     assert key(pay, order, more={"nested": [order]}) == key(pay, str(order), more={"nested": [str(order)]})
     assert key_of(pay, (order,), {}, "k") == key_of(pay, (str(order),), {}, "k")
@@ -78,14 +78,14 @@ VALUES = [
 
 
 def test_key_computed_from_the_received_message_is_the_same() -> None:
-    """[C43] [C49] Of what Kombu's JSON sends: a message without the header comes from ``send_task``."""
+    """[C43] [C49] A message from ``send_task`` has no header: the worker computes the key from the received JSON."""
     for value in VALUES:
         received = json.loads(json.dumps([value]))
         assert key(pay, value) == key(pay, *received), value
 
 
 def test_key_of_arguments_without_json_raises_and_asks_for_lock_key() -> None:
-    """[C43] An address in memory would be another key in every process."""
+    """[C43] Their text contains a memory address, which differs in every process."""
     with pytest.raises(TypeError, match=r'lock_key="\{order_id\}"'):
         key(pay, object())
     with pytest.raises(TypeError, match="lock_key"):

@@ -1,4 +1,4 @@
-"""Validation of task options, where a task is bound; and what they and time limits come to."""
+"""Validation of task options when a task is bound, and the maximum hold."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ VALID = [
 
 @pytest.mark.parametrize("name", WRONG)
 def test_option_with_an_invalid_value_raises_ValueError_naming_task_and_option(name: str) -> None:
-    """[C50] There are named modes, and no lists of states that could have a gap."""
+    """[C50] Modes have names, so that no combination of states is missing."""
     for value in WRONG[name]:
         with pytest.raises(ValueError, match=rf"task bad: {name} (is|must be) .*, not {re.escape(repr(value))}"):
             bind(**{name: value})
 
 
 def test_option_that_does_not_exist_is_refused_with_a_suggestion() -> None:
-    """[K8] On the task, in a base class, and in a call. It would guard nothing."""
+    """[K8] On the task, in a base class, and in a call. A misspelled option would have no effect."""
     for name, near in {
         "lock_exipre": "lock_expire",
         "unique_untill": "unique_until",
@@ -87,7 +87,7 @@ def test_contradicting_options_raise_ValueError() -> None:
     for options in CONTRADICTIONS:
         with pytest.raises(ValueError, match="|".join(options)):
             bind(IdempotentTask, **options)
-    with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):  # every mistake at once
+    with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):  # all errors in one message
         bind(lock_canvas="x", lock_expire="y")
 
 
@@ -96,8 +96,8 @@ def test_valid_options_are_accepted() -> None:
         bind(name="good", **options)
 
 
-def test_longest_hold_is_the_time_limit_and_some_seconds_unless_lock_max_hold_is_set() -> None:
-    """[C25] A job that hangs is held for little longer than its limit."""
+def test_max_hold_is_the_time_limit_plus_ten_seconds_unless_lock_max_hold_is_set() -> None:
+    """[C25] The lock of a hanging job is held for little longer than its time limit."""
     for options, limit, expected in [
         ({}, None, -1),
         ({"time_limit": 60}, None, 70),

@@ -1,4 +1,4 @@
-"""A run over its hard time limit, as the worker's main process sees it: the child renews its lease until it is killed."""
+"""A run beyond its hard time limit, in the worker's main process: the child renews its lease until it is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def body() -> None: ...
 
 
 def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(settings: Any) -> None:
-    """[C7] Such a renewal makes the lease a whole one again: the key would stay taken for as long."""
+    """[C7] Such a renewal sets the full lease again, and would keep the key for that time."""
     settings.REDIS_LOCKS = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}}
     app = Celery("limits", broker="memory://", set_as_current=False)
     task = app.task(body, name="limited", base=SingletonTask, lazy=False, shared=False)
@@ -30,7 +30,7 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     _, job = job_record.put(None, Job("running", "me", process=process_digest()), LEASE)
     assert job is not None
     headers = {HEADER: {"v": 1, "key": "limited", "id": "me", "reserved": 0}}
-    over: Any = SimpleNamespace(
+    overdue: Any = SimpleNamespace(
         task=task, worker_pid=os.getpid(), id="me", args=(), kwargs={}, _context=SimpleNamespace(headers=headers)
     )
 
@@ -39,7 +39,7 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
         assert now is not None
         return now.known.lease_left
 
-    request.expire_lease_soon(over)
+    request.expire_lease_soon(overdue)
     assert left() <= request.DEATH_GRACE
     job_record.ref.touch(job.known, LEASE)
     eventually(lambda: left() <= request.DEATH_GRACE)

@@ -1,6 +1,6 @@
-"""Submissions: what is sent, what the record says, and what a duplicate is answered with; and when something fails.
+"""Submissions: the sent messages, the job's record, the results of duplicates, and failures.
 
-Real submissions to a broker that no worker listens to. Their races, and processes that die, are the simulator's.
+Real submissions to a broker without workers. tests/simulation covers races and processes that die.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, beat, counters
-from celery_locks import task_settings as terms
+from celery_locks import (
+    DuplicateTask,
+    IdempotencyKeyReused,
+    IdempotentTask,
+    SingletonTask,
+    beat,
+    counters,
+    task_settings,
+)
 from celery_locks.header import HEADER, Header
 from celery_locks.job import Job
 from celery_locks.job_record import JobRecord, record_of
@@ -36,13 +43,13 @@ from tools.redis_server import RedisServer
 DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0}}
 
 
-class Sent:
-    """An app on a real broker, and the messages that it sent."""
+class SubmissionHarness:
+    """An app on a real broker, with the messages that it sent."""
 
     def __init__(self, server: RedisServer, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": server.url(2)}}
         self.app = Celery("sent", broker=server.url(0), backend="cache+memory://", set_as_current=False)
-        # without a pool each connection is closed, not left to the collector, and so to another test
+        # without a pool, connections are closed at once, and not by the garbage collector during another test
         self.app.conf.update(task_default_queue=uuid.uuid4().hex, broker_pool_limit=0)
         self.redis = redis.Redis.from_url(server.url(0))
 
@@ -69,7 +76,7 @@ class Sent:
         return [message["id"] for message in self.messages if message["task"] == task.name]
 
     def job_record(self, task: Any) -> JobRecord:
-        """Of the record of the job with the argument 1."""
+        """The record of the job with the argument 1."""
         return record_of(task, key_of(task, (1,), {}, None)[0])
 
     def job(self, task: Any) -> Job:
@@ -77,8 +84,8 @@ class Sent:
         assert job is not None
         return job
 
-    def broken(self, patch: pytest.MonkeyPatch, failure: BaseException, *, after: bool) -> Callable[[], None]:
-        """Let the broker fail, before it takes messages or after that, until the function returned is called."""
+    def break_broker(self, patch: pytest.MonkeyPatch, failure: BaseException, *, after: bool) -> Callable[[], None]:
+        """Let the broker fail, before or after it takes a message, until the returned function is called."""
         plain = self.app.send_task
 
         def send(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +97,7 @@ class Sent:
         return lambda: patch.setattr(self.app, "send_task", plain)
 
     def tick(self, task: Any) -> Any:
-        """Submit as beat does."""
+        """Submit like beat does."""
         token = beat._current.set(beat.Tick(f"entry {uuid.uuid4().hex}", task.name, 60.0, None, uuid.uuid4().hex))
         try:
             return task.apply_async()
@@ -104,31 +111,31 @@ def run_of(task: Any) -> Any:
 
 
 @pytest.fixture
-def sent(redis_server: RedisServer, settings: Any) -> Iterator[Sent]:
-    sent = Sent(redis_server, settings)
-    yield sent
+def harness(redis_server: RedisServer, settings: Any) -> Iterator[SubmissionHarness]:
+    harness = SubmissionHarness(redis_server, settings)
+    yield harness
     beat._down.clear()
-    sent.redis.delete(sent.app.conf.task_default_queue)
-    sent.redis.close()
-    sent.app.close()
+    harness.redis.delete(harness.app.conf.task_default_queue)
+    harness.redis.close()
+    harness.app.close()
 
 
-# What is sent
+# Messages
 
 
-def test_message_carries_the_key_and_the_callers_headers(sent: Sent) -> None:
-    """[C42] No worker has to compute the key."""
-    task = sent.task()
+def test_message_carries_the_key_and_the_callers_headers(harness: SubmissionHarness) -> None:
+    """[C42] A worker takes the key from the message."""
+    task = harness.task()
     result = task.apply_async((1,), headers={"mine": 7})
-    (message,) = sent.messages
-    job = sent.job(task)
+    (message,) = harness.messages
+    job = harness.job(task)
     assert (job.state, job.id) == ("queued", result.id)
     assert message[HEADER] == {"v": 1, "key": message[HEADER]["key"], "id": result.id, "reserved": job.reserved}
     assert message["mine"] == 7
 
 
-def test_adelay_sends_one_message_and_delay_in_a_loop_raises(sent: Sent) -> None:
-    task = sent.task()
+def test_adelay_sends_one_message_and_delay_in_a_loop_raises(harness: SubmissionHarness) -> None:
+    task = harness.task()
 
     async def main() -> list[Any]:
         with pytest.raises(SynchronousOnlyOperation, match="async context"):
@@ -136,12 +143,12 @@ def test_adelay_sends_one_message_and_delay_in_a_loop_raises(sent: Sent) -> None
         return await asyncio.gather(*[task.adelay(1) for _ in range(5)], task.aapply_async((1,), {"y": 2}))
 
     results = asyncio.run(main())
-    assert sent.ids == [results[0].id]
+    assert harness.ids == [results[0].id]
     assert {result.id for result in results} == {results[0].id}
 
 
-def test_queued_job_expires_with_its_message(sent: Sent) -> None:
-    """[C3] [C11] [C12] A message that is lost doesn't block its key for ever."""
+def test_queued_job_expires_with_its_message(harness: SubmissionHarness) -> None:
+    """[C3] [C11] [C12] A lost message doesn't block its key for ever."""
     for declared, options, least, most in [
         (None, {}, 86_000, 86_400),
         (None, {"countdown": 3600}, 89_000, 90_000),
@@ -151,18 +158,18 @@ def test_queued_job_expires_with_its_message(sent: Sent) -> None:
         (60, {"expires": 90}, 80, 90),
         (60, {"expires": None}, 86_000, 86_400),
     ]:
-        task = sent.task(expires=declared)
+        task = harness.task(expires=declared)
         task.apply_async((1,), **options)
-        assert least < sent.job(task).known.lease_left <= most, (declared, options)
+        assert least < harness.job(task).known.lease_left <= most, (declared, options)
 
 
-def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
-    """[C54] However many jobs there are."""
-    task = sent.task()
-    sent.redis.config_resetstat()
+def test_submission_sends_no_command_that_searches(harness: SubmissionHarness) -> None:
+    """[C54] Its cost doesn't depend on the number of jobs."""
+    task = harness.task()
+    harness.redis.config_resetstat()
     task.delay(1)
     task.delay(1)
-    used = {name.removeprefix("cmdstat_") for name in sent.redis.info("commandstats")}
+    used = {name.removeprefix("cmdstat_") for name in harness.redis.info("commandstats")}
     assert "evalsha" in used
     assert not {"keys", "scan", "zscan", "hscan", "smembers"} & used
 
@@ -170,15 +177,18 @@ def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
 # Duplicates
 
 
-def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
-    """The last one that replaces counts. A job that runs isn't replaced."""
+def test_duplicate_is_handled_by_lock_on_duplicate(
+    harness: SubmissionHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With "replace" the last submission counts. A running job isn't replaced."""
+
     caplog.set_level("INFO", "celery_locks")
-    usual, strict, patient, replacing = [
-        sent.task(lock_on_duplicate=how) for how in ("existing", "raise", "queue", "replace")
+    existing, strict, queueing, replacing = [
+        harness.task(lock_on_duplicate=how) for how in ("existing", "raise", "queue", "replace")
     ]
-    first, second = usual.delay(1), usual.delay(x=1)
+    first, second = existing.delay(1), existing.delay(x=1)
     assert (second.id, first.deduplicated, second.deduplicated) == (first.id, False, True)
-    assert counters()[usual.name, "duplicate_suppressed"] == 1
+    assert counters()[existing.name, "duplicate_suppressed"] == 1
     assert f"a duplicate: {first.id} is queued for " in caplog.text
 
     first = strict.delay()
@@ -187,24 +197,24 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
     assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", strict.name)
     assert "job:" not in str(caught.value)
 
-    assert len({patient.delay().id for _ in range(3)}) == 3 == len(sent.ids_of(patient))
+    assert len({queueing.delay().id for _ in range(3)}) == 3 == len(harness.ids_of(queueing))
 
     results = [replacing.apply_async((1,), countdown=60) for _ in range(3)]
     assert not any(result.deduplicated for result in results)
-    job = sent.job(replacing)
-    reserved = [header["reserved"] for header in sent.headers[-3:]]
+    job = harness.job(replacing)
+    reserved = [header["reserved"] for header in harness.headers[-3:]]
     assert (job.id, job.first_reserved, job.reserved) == (results[2].id, reserved[0], reserved[2])
-    sent.job_record(replacing).put(job, job.in_state("running", run_id="r"), 30)  # as a worker does at its start
+    harness.job_record(replacing).put(job, job.in_state("running", run_id="r"), 30)  # as a worker does at its start
     assert replacing.delay(1).id == results[2].id
 
 
-def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> None:
-    """[C16] With ``unique_until="start"`` what runs has a record of its own. [C9] [K5] The message of a revoked job may never
-    reach a worker, and its result is looked at each time."""
-    task = sent.task(unique_until="start")
+def test_submission_after_a_start_or_a_revocation_is_a_new_job(harness: SubmissionHarness) -> None:
+    """[C16] With ``unique_until="start"`` a running job has a record of its own. [C9] [K5] The message of a revoked job
+    may never reach a worker, so each duplicate checks the job's result."""
+    task = harness.task(unique_until="start")
     first = task.delay(1)
     assert task.delay(1).id == first.id
-    sent.job_record(task).drop(sent.job(task))  # as a worker does at its start
+    harness.job_record(task).drop(harness.job(task))  # as a worker does at its start
     second = task.delay(1)
     assert task.delay(1).id == second.id
     task.backend.mark_as_revoked(second.id, "by hand")
@@ -224,73 +234,76 @@ def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> No
         ({}, {"countdown": 60, "expires": 120}, 0, 0),
     ],
 )
-def test_duplicate_with_a_later_end_or_an_earlier_beginning_is_sent_again(
-    sent: Sent, first: dict[str, Any], second: dict[str, Any], eta: int | None, expires: int | None
+def test_duplicate_with_a_later_expiry_or_an_earlier_eta_is_sent_again(
+    harness: SubmissionHarness, first: dict[str, Any], second: dict[str, Any], eta: int | None, expires: int | None
 ) -> None:
-    """[K7] Under the id of the job: its message would begin later, or be dropped."""
-    task = sent.task()
+    """[K7] With the id of the job: its first message would start later, or expire."""
+    task = harness.task()
     begin = datetime.now(UTC)
     one, two = task.apply_async((1,), **first), task.apply_async((1,), **second)
     assert (one.id, two.deduplicated) == (two.id, True)
-    assert sent.ids_of(task) == [one.id] * (1 if eta == 0 else 2)
+    assert harness.ids_of(task) == [one.id] * (1 if eta == 0 else 2)
     if eta != 0:
         end = datetime.now(UTC)
         for name, seconds in (("eta", eta), ("expires", expires)):
-            moment = sent.messages[-1][name]
+            moment = harness.messages[-1][name]
             assert (moment is None) == (seconds is None), name
             assert seconds is None or begin <= datetime.fromisoformat(moment) - timedelta(seconds=seconds) <= end, name
-        job, (old, new) = sent.job(task), [header["reserved"] for header in sent.headers[-2:]]
+        job, (old, new) = harness.job(task), [header["reserved"] for header in harness.headers[-2:]]
         assert (job.state, job.id, job.first_reserved, job.reserved) == ("queued", one.id, old, new)
 
 
-def test_duplicate_of_a_job_that_is_counted_on_has_a_message_of_its_own_for_its_times(sent: Sent) -> None:
-    """[K7] A second one of the job's would lack its callbacks; the duplicate's own has what it needs."""
-    task = sent.task()
+def test_duplicate_with_other_times_of_a_job_with_callbacks_has_its_own_message(harness: SubmissionHarness) -> None:
+    """[K7] A second message of the job would lack its callbacks; the duplicate's own message follows the job."""
+
+    task = harness.task()
     for first, second, how in [
         ({"link": task.si(3), "expires": 60}, {}, "follow"),
         ({"link": task.si(3), "countdown": 60}, {}, "line"),
         ({"countdown": 60}, {"link": task.si(3)}, "line"),
     ]:
-        number = len(sent.ids)
+        number = len(harness.ids)
         one, two = task.apply_async((number,), **first), task.apply_async((number,), **second)
         assert one.id != two.id
-        assert sent.headers[-1][how] in (one.id, True)
+        assert harness.headers[-1][how] in (one.id, True)
 
 
-def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(sent: Sent) -> None:
-    task = sent.task()
+def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(harness: SubmissionHarness) -> None:
+    task = harness.task()
     first = task.apply_async((1,), idempotency_key="order-7")
     assert task.apply_async((1,), idempotency_key="order-7").id == first.id
     assert task.delay(1).id != first.id
     with pytest.raises(IdempotencyKeyReused, match="other arguments") as caught:
         task.apply_async((2,), idempotency_key="order-7")
     assert "order-7" not in str(caught.value)
-    assert len(sent.ids) == 2
+    assert len(harness.ids) == 2
 
 
 @pytest.mark.parametrize("how", ["existing", "queue"])
-def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -> None:
-    """[C17] [C47] One is enough, unless each counts; a message whose id is promised is sent. [K5] One that was revoked is
-    none."""
-    task = sent.task(lock_on_duplicate=how)
+def test_job_that_submits_itself_twice_has_one_successor(harness: SubmissionHarness, how: str) -> None:
+    """[C17] [C47] Unless each submission counts. A message with a given id is sent in any case. [K5] A revoked
+    successor doesn't count."""
+    task = harness.task(lock_on_duplicate=how)
     run = run_of(task)
     task.push_request(id="id", called_directly=False, lock_run=run)
     first, second = task.delay(1), task.delay(1)
     third = task.apply_async((1,), task_id="promised")
     assert run.successor.id == first.id
     assert second.deduplicated is (how == "existing")
-    assert third.id == "promised" == sent.ids[-1]
-    assert len(sent.ids) == (2 if how == "existing" else 3)
-    assert [header.get("after") for header in sent.headers] == ["r"] * len(sent.ids)
-    assert sent.headers[-1].get("follow") == (first.id if how == "existing" else None)
+    assert third.id == "promised" == harness.ids[-1]
+    assert len(harness.ids) == (2 if how == "existing" else 3)
+    assert [header.get("after") for header in harness.headers] == ["r"] * len(harness.ids)
+    assert harness.headers[-1].get("follow") == (first.id if how == "existing" else None)
     task.backend.mark_as_revoked(first.id, "by hand")
     assert not task.delay(1).deduplicated
-    assert run.successor.id == (sent.ids[-1] if how == "existing" else first.id)
+    assert run.successor.id == (harness.ids[-1] if how == "existing" else first.id)
 
 
-def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[K5] Every 30 s; another submission while one waits, and a later one, is answered with the queued job."""
-    task = sent.task()
+def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(
+    harness: SubmissionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[K5] Once in 30 s; other submissions during the wait, and later ones, return the queued job."""
+    task = harness.task()
     first, asked = task.delay(1), []
 
     def get_state(id: str) -> str:
@@ -300,7 +313,7 @@ def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, mon
             assert task.delay(1).id == first.id
         return "PENDING"
 
-    monkeypatch.setattr(terms, "_unanswered_since", {})
+    monkeypatch.setattr(task_settings, "_unanswered_since", {})
     monkeypatch.setattr(task.backend, "get_state", get_state)
     with ManualClock() as clock:
         for took, after, times in ((5.0, 0, 1), (5.0, 28, 1), (0.9, 2, 2), (0.9, 0, 3)):
@@ -309,19 +322,21 @@ def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, mon
             assert len(asked) == times, (took, after)
 
 
-def test_job_that_is_done_answers_without_a_result_for_a_minute_only(sent: Sent) -> None:
-    """[K2] Its process died before it stored that."""
-    task = sent.task(idempotency_ttl=900)
-    for age, spot, answers in ((30, "p", True), (90, "p", False), (90, "", True)):
-        done = Job("done", f"{age}{spot}", process=spot, retention=900, ttl=900, outcome="success", last_success=7)
-        sent.job_record(task).put(sent.job_record(task).read(), done, 900 - age)
-        assert task.delay(1).deduplicated is answers, (age, spot)
-        assert sent.job(task).last_success == 7
+def test_done_job_without_a_stored_result_counts_for_a_minute_only(harness: SubmissionHarness) -> None:
+    """[K2] Its process died before it stored the result."""
+    task = harness.task(idempotency_ttl=900)
+    for age, process, answers in ((30, "p", True), (90, "p", False), (90, "", True)):
+        done = Job(
+            "done", f"{age}{process}", process=process, retention=900, ttl=900, outcome="success", last_success=7
+        )
+        harness.job_record(task).put(harness.job_record(task).read(), done, 900 - age)
+        assert task.delay(1).deduplicated is answers, (age, process)
+        assert harness.job(task).last_success == 7
 
 
-def test_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
-    """[C57] It may be its own ancestor."""
-    child = sent.task()
+def test_duplicate_is_no_child_of_its_submitter(harness: SubmissionHarness) -> None:
+    """[C57] The existing job may be an ancestor of the submitter."""
+    child = harness.task()
     children: list[str] = []
 
     def parent(self: Any) -> None:
@@ -329,23 +344,23 @@ def test_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
         child.delay(1)
         children.extend(result.id for result in self.request.children)
 
-    sent.app.task(parent, bind=True, name="parent", shared=False, lazy=False).apply(throw=True)
-    assert children == sent.ids
+    harness.app.task(parent, bind=True, name="parent", shared=False, lazy=False).apply(throw=True)
+    assert children == harness.ids
     assert len(children) == 1
 
 
-def test_duplicate_in_a_canvas_follows_runs_or_raises_as_lock_canvas_says(sent: Sent) -> None:
-    """[C19] Without results it runs after the first."""
-    task, forgetful = sent.task(), sent.task(ignore_result=True)
+def test_duplicate_in_a_canvas_is_handled_by_lock_canvas(harness: SubmissionHarness) -> None:
+    """[C19] Without results it runs after the first job."""
+    task, without_results = harness.task(), harness.task(ignore_result=True)
     first = task.delay(1)
     chain(task.s(1), task.si(2)).apply_async()
     task.apply_async((1,), link=task.si(3))
-    assert [header.get("follow") for header in sent.headers] == [None, first.id, first.id]
-    first = forgetful.delay(1)
-    assert forgetful.apply_async((1,), link=forgetful.si(3)).id != first.id
-    assert sent.headers[-1].get("line") is True
-    assert "follow" not in sent.headers[-1]
-    strict = sent.task(lock_canvas="fail")
+    assert [header.get("follow") for header in harness.headers] == [None, first.id, first.id]
+    first = without_results.delay(1)
+    assert without_results.apply_async((1,), link=without_results.si(3)).id != first.id
+    assert harness.headers[-1].get("line") is True
+    assert "follow" not in harness.headers[-1]
+    strict = harness.task(lock_canvas="fail")
     strict.delay(1)
     with pytest.raises(DuplicateTask):
         chord([strict.s(1), strict.s(1)], strict.si(9)).apply_async()
@@ -355,22 +370,22 @@ def test_duplicate_in_a_canvas_follows_runs_or_raises_as_lock_canvas_says(sent: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_submission_on_commit_is_sent_after_commit_and_not_after_rollback(sent: Sent) -> None:
+def test_submission_on_commit_is_sent_after_commit_and_not_after_rollback(harness: SubmissionHarness) -> None:
     """[C15] [D16] A rollback leaves no record."""
-    task = sent.task()
+    task = harness.task()
     with transaction.atomic():
         task.delay_on_commit(1)
         transaction.set_rollback(True)
-    assert sent.ids == []
+    assert harness.ids == []
     with transaction.atomic():
         task.delay_on_commit(1)
         task.apply_async_on_commit((1,))
-        assert sent.ids == []
-    assert len(sent.ids) == 1
+        assert harness.ids == []
+    assert len(harness.ids) == 1
 
 
 def test_celerys_own_tasks_are_no_jobs(redis_server: RedisServer, settings: Any) -> None:
-    """An app's default base class reaches them too."""
+    """Although the app's default task class applies to them."""
     app = Celery("all", broker=redis_server.url(0), task_cls=SingletonTask, set_as_current=False)
     app.conf.task_default_queue = uuid.uuid4().hex
     settings.REDIS_LOCKS = DOWN
@@ -384,12 +399,12 @@ def double(x: int) -> int:
     return 2 * x
 
 
-def test_eager_task_needs_no_server(sent: Sent, settings: Any) -> None:
-    """[C48]"""
+def test_eager_task_needs_no_server(harness: SubmissionHarness, settings: Any) -> None:
+    """[C48] It runs in the caller, without a lock."""
     settings.REDIS_LOCKS = DOWN
-    sent.app.conf.task_always_eager = True
+    harness.app.conf.task_always_eager = True
     for base in (SingletonTask, IdempotentTask):
-        task = sent.task(base, body=double)
+        task = harness.task(base, body=double)
         results = [task.delay(4), task.apply_async((4,), idempotency_key="k"), task.s(4).apply_async()]
         assert [result.get() for result in results] == [8, 8, 8]
         assert task.apply((4,)).get() == task(4) == 8
@@ -399,42 +414,44 @@ def test_eager_task_needs_no_server(sent: Sent, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_message_that_cannot_be_encoded_leaves_the_record_as_it_was(sent: Sent, replaces: bool) -> None:
-    """[C13]"""
-    task = sent.task(lock_key="k", typing=False, lock_on_duplicate="replace")
+def test_message_that_cannot_be_encoded_keeps_the_previous_record(harness: SubmissionHarness, replaces: bool) -> None:
+    """[C13] The error doesn't block the key."""
+    task = harness.task(lock_key="k", typing=False, lock_on_duplicate="replace")
     first = task.delay(1) if replaces else None
     with pytest.raises(EncodeError):
         task.delay(object())
-    job = sent.job_record(task).read()
+    job = harness.job_record(task).read()
     assert (job and (job.state, job.id)) == (first and ("queued", first.id))
     assert not task.delay(1).deduplicated
 
 
 def test_message_that_the_broker_may_have_taken_is_sent_again_with_its_id(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch
+    harness: SubmissionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[C14] A worker tells it from another job by its id. [C17] One whose id is promised replaces it."""
+    """[C14] A worker recognizes the copy by its id. [C17] A submission with a given id replaces it."""
     failures = [OperationalError("timeout"), OSError("reset"), KeyboardInterrupt()]
     cases = [(failure, after, promised) for failure in failures for after in (False, True) for promised in (None, "id")]
     for failure, after, promised in cases:
-        task = sent.task()
-        repair = sent.broken(monkeypatch, failure, after=after)
+        task = harness.task()
+        repair = harness.break_broker(monkeypatch, failure, after=after)
         with pytest.raises(type(failure)):
             task.delay(1)
         repair()
-        first, second = sent.job(task), task.apply_async((1,), task_id=promised)
-        assert sent.ids_of(task) == [first.id] * after + [promised or first.id], failure
-        job = sent.job(task)
+        first, second = harness.job(task), task.apply_async((1,), task_id=promised)
+        assert harness.ids_of(task) == [first.id] * after + [promised or first.id], failure
+        job = harness.job(task)
         assert (job.state, job.id, job.first_reserved) == ("queued", second.id, first.reserved), failure
         assert task.delay(1).id == second.id
-        assert len(sent.ids_of(task)) == 1 + after, failure
+        assert len(harness.ids_of(task)) == 1 + after, failure
 
 
-def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(
+    harness: SubmissionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[C13] Otherwise the key is free when the run ends."""
-    task = sent.task()
+    task = harness.task()
     run = run_of(task)
-    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=False)
+    repair = harness.break_broker(monkeypatch, OperationalError("timeout"), after=False)
     task.push_request(id="id", called_directly=False, lock_run=run)
     with pytest.raises(OperationalError):
         task.delay(1)
@@ -446,55 +463,57 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
 
 
 @pytest.mark.parametrize("base", [SingletonTask, IdempotentTask])
-def test_store_that_is_down_keeps_one_submission_only(sent: Sent, settings: Any, base: type) -> None:
-    """[K3] [C55] It finds out, within `BACKEND_WAIT`; the others are sent, and the worker decides, or they raise, at once."""
-    patience = 0.3
-    settings.REDIS_LOCKS = {"default": {"LOCATION": f"redis://127.0.0.1:{free_port()}/0", "BACKEND_WAIT": patience}}
-    task = sent.task(base)
+def test_store_that_is_down_delays_one_submission_only(harness: SubmissionHarness, settings: Any, base: type) -> None:
+    """[K3] [C55] The first detects it within `BACKEND_WAIT`; the others are sent at once without a record, or raise."""
+    backend_wait = 0.3
+    settings.REDIS_LOCKS = {"default": {"LOCATION": f"redis://127.0.0.1:{free_port()}/0", "BACKEND_WAIT": backend_wait}}
+    task = harness.task(base)
     times = [clock.now()]
     for _ in range(3):
         with suppress(LockBackendError):
             task.delay()
         times.append(clock.now())
-    assert patience <= times[1] - times[0] < 2 * patience + BUSY
-    assert times[3] - times[1] < 2 * patience
-    assert len(sent.ids) == (3 if base is SingletonTask else 0)
-    assert not any("reserved" in headers for headers in sent.headers)
+    assert backend_wait <= times[1] - times[0] < 2 * backend_wait + BUSY
+    assert times[3] - times[1] < 2 * backend_wait
+    assert len(harness.ids) == (3 if base is SingletonTask else 0)
+    assert not any("reserved" in headers for headers in harness.headers)
 
 
-def test_store_that_lost_its_scripts_or_its_data_takes_submissions(sent: Sent) -> None:
-    """[C53] As after a failover. [C52] The job's message is in the queue still, and a worker adopts it."""
-    task = sent.task()
+def test_store_that_lost_its_scripts_or_its_data_takes_submissions(harness: SubmissionHarness) -> None:
+    """[C53] As after a failover. [C52] The job's message is still in the queue, and a worker adopts it."""
+    task = harness.task()
     first = task.delay(1)
-    sent.redis.script_flush()
+    harness.redis.script_flush()
     assert task.delay(1).deduplicated
-    with redis.Redis.from_url(sent.app.conf.broker_url.rpartition("/")[0] + "/2") as store:
+    with redis.Redis.from_url(harness.app.conf.broker_url.rpartition("/")[0] + "/2") as store:
         store.flushdb()
     second = task.delay(1)
-    assert sent.ids == [first.id, second.id]
+    assert harness.ids == [first.id, second.id]
     assert not second.deduplicated
 
 
 # Ticks of beat
 
 
-def test_tick_never_raises(sent: Sent, settings: Any) -> None:
-    """[C37] Beat would log an error, and the tick be lost."""
-    task = sent.task(lock_on_duplicate="raise", lock_on_backend_error="closed")
-    first = sent.tick(task)
-    assert sent.tick(task).id == first.id
+def test_tick_never_raises(harness: SubmissionHarness, settings: Any) -> None:
+    """[C37] Otherwise beat would log an error, and the tick would be lost."""
+    task = harness.task(lock_on_duplicate="raise", lock_on_backend_error="closed")
+    first = harness.tick(task)
+    assert harness.tick(task).id == first.id
     with pytest.raises(DuplicateTask):
         task.delay()
     settings.REDIS_LOCKS = DOWN
-    sent.tick(task)
-    assert len(sent.ids) == 2
+    harness.tick(task)
+    assert len(harness.ids) == 2
 
 
-def test_tick_that_was_not_sent_is_given_back(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_of_a_tick_that_was_not_sent_is_returned(
+    harness: SubmissionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[beat.Claim] = []
     monkeypatch.setattr(beat.Claim, "give_back", lambda claim: given.append(claim))  # noqa: PLW0108 - a method
-    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=False)
+    repair = harness.break_broker(monkeypatch, OperationalError("timeout"), after=False)
     with pytest.raises(OperationalError):
-        sent.tick(sent.task())
+        harness.tick(harness.task())
     repair()
     assert len(given) == 1

@@ -1,4 +1,4 @@
-"""What a task's own ``__call__`` is to its lock."""
+"""A task with its own ``__call__`` runs under its lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.celery_locks.conftest import MEMORY
 
 
 class CallsRun(Task):
-    """As Flask's documentation has it."""
+    """As in Flask's documentation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return "context", self.run(*args, **kwargs)
@@ -37,7 +37,7 @@ class Around(CallsSuper, SingletonTask):
 
 @pytest.mark.parametrize("base", [Before, Behind, Around])
 def test_own_call_of_a_task_runs_under_its_lock(base: type, settings: Any) -> None:
-    """[K1] Whichever base class comes first; it is called once."""
+    """[K1] In any order of the base classes; it is called once."""
     settings.REDIS_LOCKS = MEMORY
     app = Celery("calls", broker="memory://", set_as_current=False)
 

@@ -15,9 +15,8 @@ from django_redis_locks.backends.memory import records as memory_records
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
 from django_redis_locks.core.queue_values import HandedOverLock
-from django_redis_locks.engine import local_queues as queues
-from django_redis_locks.engine import wait_queue
-from django_redis_locks.primitives.shared import requests as wishes
+from django_redis_locks.engine import local_queues, wait_queue
+from django_redis_locks.primitives.shared import requests
 
 TICK = 2.0**-20
 """About a microsecond. Time passes in whole ticks, so that sums of durations are exact."""
@@ -93,12 +92,12 @@ def deterministic_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: environment.now)
         patch.setattr(wait_queue, "ThreadEvent", RecordingEvent)
-        patch.setattr(queues, "random", lambda: 0.0)
+        patch.setattr(local_queues, "random", lambda: 0.0)
         patch.setattr(wait_queue, "mint_number", lambda: environment.queue_number)
         patch.setattr(events, "emit", emitted.append)
         patch.setattr(HandedOverLock, "report_vanished", gone)
         patch.setattr(tokens, "mint_token", environment.mint_token)
-        patch.setattr(wishes, "mint_id", lambda: 1)
+        patch.setattr(requests, "mint_id", lambda: 1)
         for module in (memory_locks, memory_records, memory_store):
             patch.setattr(module, "monotonic", lambda: environment.now)
             patch.setattr(module, "micros", lambda: environment.enqueued_at)

@@ -34,7 +34,7 @@ from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockId, LockKeys
-from django_redis_locks.engine import engine as engines
+from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
@@ -108,7 +108,7 @@ class Process:
         self.now = Timestamp(0.0)
         self.backend = _Backend()
         self.engine = Engine(self.backend, locks.tuning)
-        del engines._queues[LOCK_ID.store]  # each process has its own queues
+        del engine_module._queues[LOCK_ID.store]  # each process has its own queues
         self.maintenance = self.engine._maintenance
         self.maintenance._thread.start = lambda: None  # type: ignore[method-assign]
         self.contenders = [Contender(plan, name) for plan, name in zip(plans, "abcdef", strict=False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from django_redis_locks.backends.redis import server_info as facts
+from django_redis_locks.backends.redis import server_info
 from django_redis_locks.backends.redis.resp import ServerError
 
 
@@ -18,11 +18,11 @@ def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions(
         ("User channel has no permissions to access the 'lock:{0}:channel' key", "~lock:*"),
         ("No permissions to access a channel", "&lock:*"),
     ):
-        replies = [ServerError(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
-        assert [*facts._denied(replies, "lock")] == [right], answer
+        replies = [ServerError(f"NOPERM {answer}") if command == "zadd" else 0 for command in server_info.PROBES]
+        assert [*server_info._denied(replies, "lock")] == [right], answer
 
 
 def test_commands_of_the_scripts_are_those_that_the_check_tries() -> None:
-    sources = [path.read_text() for path in Path(facts.__file__).with_name("lua").rglob("*.lua")]
+    sources = [path.read_text() for path in Path(server_info.__file__).with_name("lua").rglob("*.lua")]
     used = {command.lower() for source in sources for command in re.findall(r"redis\.p?call\('(\w+)'", source)}
-    assert used | {"eval", "evalsha", "ping", "subscribe"} == set(facts.PROBES)
+    assert used | {"eval", "evalsha", "ping", "subscribe"} == set(server_info.PROBES)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import subscriber as module
+from django_redis_locks.backends.redis import subscriber as subscriber_module
 from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -117,13 +117,13 @@ def test_subscriber_that_gets_messages_stays_open(
     handler.on_message = on_message  # type: ignore[method-assign]
     name = opened(subscriber)
     handler.has_waiters = False
-    now = module.now
-    monkeypatch.setattr(module, "now", lambda: now() + 100)
+    now = subscriber_module.now
+    monkeypatch.setattr(subscriber_module, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
     assert received.wait(20)
     threading.Event().wait(4 * TICK)
     assert subscriber.channel_name(LOCKS) == name
-    monkeypatch.setattr(module, "now", lambda: now() + 200)
+    monkeypatch.setattr(subscriber_module, "now", lambda: now() + 200)
     eventually(lambda: not subscriptions(direct, subscriber))
 
 
@@ -134,7 +134,7 @@ def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
     tune(subscriber_idle_timeout=0.0)
     handler.has_waiters = False
     closing = threading.Event()
-    drop = module.drop
+    drop = subscriber_module.drop
 
     def closed(connection: Any) -> None:
         mine = subscriber._is_current_thread()  # an earlier test's may be closing too
@@ -143,7 +143,7 @@ def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
         if mine:
             closing.set()
 
-    monkeypatch.setattr(module, "drop", closed)
+    monkeypatch.setattr(subscriber_module, "drop", closed)
     opened(subscriber)
     assert closing.wait(20)
     eventually(lambda: handler.gaps >= 2)

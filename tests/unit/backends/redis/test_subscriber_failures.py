@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import subscriber as module
+from django_redis_locks.backends.redis import subscriber as subscriber_module
 from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.forks import in_child
 from tests.probes.tuning import Tune
@@ -46,7 +46,7 @@ def test_subscriber_of_a_server_that_sends_single_bytes_times_out(make_subscribe
         here, there = socket.socketpair()
         with here, there:
             threading.Thread(target=server.trickle, args=(there,), daemon=True).start()
-            assert module.PubSubReader(here, 1.0).next(0.3) is None
+            assert subscriber_module.PubSubReader(here, 1.0).next(0.3) is None
 
 
 def test_lost_connection_is_replaced_under_the_same_name(
@@ -130,8 +130,8 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 def test_refused_subscription_is_logged_once(
     make_subscriber: Make, guarded: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
-    """[L28] Waiters go on without it; a warning names the missing right; a minute later the subscription is tried again, and
-    succeeds if it is allowed by then."""
+    """[L28] Waiters go on without it; a warning names the missing right; a minute later the subscription is tried
+    again, and succeeds if it is allowed by then."""
     subscriber = make_subscriber(guarded)
     assert opened(subscriber) == ""
     eventually(lambda: warnings_of(caplog))
@@ -144,13 +144,13 @@ def test_refused_subscription_is_logged_once(
         patch.setattr(subscriber, "_make", lambda: pytest.fail("it subscribed again"))
         assert opened(subscriber) == "", "answered at once"
 
-    now = module.now
-    monkeypatch.setattr(module, "now", lambda: now() + 61)
+    now = subscriber_module.now
+    monkeypatch.setattr(subscriber_module, "now", lambda: now() + 61)
     assert opened(subscriber) == ""
     assert len(warnings_of(caplog)) == 1
     redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
     assert opened(subscriber) == "", "not yet"
-    monkeypatch.setattr(module, "now", lambda: now() + 122)
+    monkeypatch.setattr(subscriber_module, "now", lambda: now() + 122)
     assert opened(subscriber) == subscriber.channel_name(LOCKS) != ""
     assert len(warnings_of(caplog)) == 1
 
@@ -178,8 +178,8 @@ def test_withdrawn_right_closes_the_subscriber(
 def test_forked_child_has_its_own_subscriber(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """[H18] [L47] It has another name and connection, also if a thread of the parent held the mutex. The end of the child
-    doesn't close the parent's connection."""
+    """[H18] [L47] It has another name and connection, also if a thread of the parent held the mutex. The end of the
+    child doesn't close the parent's connection."""
     name = opened(subscriber)
 
     def child() -> None:

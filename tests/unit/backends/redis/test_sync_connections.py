@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis import sync_connections as threads
+from django_redis_locks.backends.redis import sync_connections
 from django_redis_locks.backends.redis.async_connections import LoopConnections
 from django_redis_locks.backends.redis.idle import LastTimeout
 from django_redis_locks.backends.redis.redispy import Failure, connection_makers
@@ -107,11 +107,11 @@ def rush(pool: ConnectionPool, many: int) -> None:
 
 
 def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[E6] Some at once, the others after `MAX_IDLE_TIME`, also if the process sends nothing more; one stays. They aren't
-    replaced all at once either."""
-    monkeypatch.setattr(threads, "MAX_IDLE", 20)
+    """[E6] Some at once, the others after `MAX_IDLE_TIME`, also if the process sends nothing more; one stays. They
+    aren't replaced all at once either."""
+    monkeypatch.setattr(sync_connections, "MAX_IDLE", 20)
     timers: list[Callable[[], object]] = []
-    monkeypatch.setattr(threads.timers, "call_at", lambda at, callback: timers.append(callback))
+    monkeypatch.setattr(sync_connections.timers, "call_at", lambda at, callback: timers.append(callback))
     with ScriptedServer() as server:
         pool = ConnectionPool(connection_makers(server.url, {"socket_timeout": 5.0, "protocol": 2})[0], 3600)
         rush(pool, 30)
@@ -121,7 +121,7 @@ def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) 
         (trim,) = timers
         trim()
         assert len(pool._idle) == 20
-        monkeypatch.setattr(threads, "MAX_IDLE_TIME", -1.0)
+        monkeypatch.setattr(sync_connections, "MAX_IDLE_TIME", -1.0)
         timers[-1]()
         assert len(pool._idle) == 1
         assert len(timers) == 2, "no connection is left to be closed"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.cache.loading import singleflight as module
+from django_redis_locks.cache.loading import singleflight
 from django_redis_locks.cache.loading.singleflight import InflightLoad, LoadOutcome, SingleFlight
 from django_redis_locks.core import clock
 from django_redis_locks.core.wait_events import ThreadEvent
@@ -75,7 +75,7 @@ class InterruptedEvent(ThreadEvent):
 
 def test_interrupted_followers_do_not_keep_the_others(followers: Followers, monkeypatch: pytest.MonkeyPatch) -> None:
     """[S22] Ctrl-C or a time limit ends the wait of one thread only."""
-    monkeypatch.setattr(module, "ThreadEvent", InterruptedEvent)
+    monkeypatch.setattr(singleflight, "ThreadEvent", InterruptedEvent)
     monkeypatch.setattr(InterruptedEvent, "made", 0)
     monkeypatch.setattr(InterruptedEvent, "asleep", 0)
     for number in range(FOLLOWER_COUNT):

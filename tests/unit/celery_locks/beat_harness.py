@@ -1,4 +1,4 @@
-"""Beats stepped by hand: real schedulers, on clocks that the test moves."""
+"""Beats that tests step one by one: real schedulers with frozen clocks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 class ClaimingTask(Task):
-    """Claims ticks as the tasks of the package do, and publishes into a journal; ``fan`` messages for each call."""
+    """Claims ticks like the tasks of the package, and publishes into a journal, ``messages_per_call`` for each call."""
 
     name = "report"
     lock_using = "default"
     journal: list[tuple[float, str]]
-    """Seconds after noon, and the beat that published."""
+    """Seconds after noon, and the name of the beat that published."""
     by = ""
-    fan = 1
+    messages_per_call = 1
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
-        for _ in range(self.fan):
+        for _ in range(self.messages_per_call):
             result = self._publish(uuid4().hex)
         return result
 
@@ -38,25 +38,25 @@ class ClaimingTask(Task):
         claim = beat.claim(self.lock_using, tick, id) if tick is not None else None
         if claim is not None and not claim.won:
             return AsyncResult(claim.winner, app=self.app)
-        self.journal.append((round(stage_seconds(), 3), self.by))
+        self.journal.append((round(seconds_since_noon(), 3), self.by))
         return AsyncResult(id, app=self.app)
 
 
 class Beat:
-    """One beat, whose clock is off by some seconds; started again, it knows what it is given as its last run."""
+    """One beat, whose clock has an offset. A restarted beat knows only the last run that it is given."""
 
-    def __init__(self, stage: Stage, name: str, off: float) -> None:
-        self.stage = stage
+    def __init__(self, harness: BeatHarness, name: str, clock_offset: float) -> None:
+        self.harness = harness
         self.name = name
-        self.off = timedelta(seconds=off)
+        self.clock_offset = timedelta(seconds=clock_offset)
         self.paused = False
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + self.off
+        return datetime.now(UTC) + self.clock_offset
 
-    def starts(self, plan: BaseSchedule, last_run_at: datetime | None = None, **entry: Any) -> Beat:
+    def start(self, plan: BaseSchedule, last_run_at: datetime | None = None, **entry: Any) -> Beat:
         plan.nowfun = self.now
-        self.scheduler = Scheduler(self.stage.app, lazy=True)
+        self.scheduler = Scheduler(self.harness.app, lazy=True)
         self.scheduler.add(
             **{"name": "hourly", "task": "report", "schedule": plan, "last_run_at": last_run_at, **entry}
         )
@@ -64,14 +64,14 @@ class Beat:
         return self
 
     def step(self) -> None:
-        """Publish what is due."""
-        self.stage.task.by = self.name
+        """Publish the due entries."""
+        self.harness.task.by = self.name
         while not self.paused and self.scheduler.tick() == 0:
             pass
 
 
-class Stage:
-    """The clock, the app and what was published."""
+class BeatHarness:
+    """The frozen clock, the app, the beats and the published messages."""
 
     def __init__(self, frozen: freezegun.api.FrozenDateTimeFactory) -> None:
         self.frozen = frozen
@@ -81,12 +81,12 @@ class Stage:
         self.runs: list[tuple[float, str]] = []
         self.task.journal = self.runs
 
-    def beat(self, name: str, off: float = 0.0) -> Beat:
-        return Beat(self, name, off)
+    def beat(self, name: str, clock_offset: float = 0.0) -> Beat:
+        return Beat(self, name, clock_offset)
 
     def beats(self, plan: Callable[[], BaseSchedule], names: str = "ab", **entry: Any) -> list[Beat]:
-        """A beat for each letter, started now."""
-        return [self.beat(name).starts(plan(), **entry) for name in names]
+        """Start a beat for each letter of ``names``."""
+        return [self.beat(name).start(plan(), **entry) for name in names]
 
     def every(self, seconds: float, **kwargs: Any) -> schedule:
         return schedule(seconds, app=self.app, **kwargs)
@@ -97,9 +97,11 @@ class Stage:
     def cron(self, *args: Any, **kwargs: Any) -> crontab:
         return crontab(*args, app=self.app, **kwargs)
 
-    def until(self, seconds: float, beats: Iterable[Beat], step: float = 1.0, at: Callable[[], object] = int) -> None:
-        """Move the clock to this many seconds after noon; at each step each beat wakes up."""
-        while stage_seconds() < seconds:
+    def run_until(
+        self, seconds: float, beats: Iterable[Beat], step: float = 1.0, at: Callable[[], object] = int
+    ) -> None:
+        """Advance the clock to this many seconds after noon; each beat wakes up at each step."""
+        while seconds_since_noon() < seconds:
             self.frozen.tick(step)
             at()
             for one in beats:
@@ -110,6 +112,6 @@ class Stage:
         return [at for at, _ in self.runs]
 
 
-def stage_seconds() -> float:
-    """Since noon."""
+def seconds_since_noon() -> float:
+    """The seconds of the frozen clock since noon."""
     return (datetime.now(UTC) - NOON).total_seconds()
