@@ -15,7 +15,7 @@ from tests.cache.backends import HERE, LOCMEM, THERE, as_tenant, at, by_tenant
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
-from tests.probes.cache import carry_out, limit_background_loads
+from tests.probes.cache import limit_background_loads, run_job
 
 
 def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
@@ -129,9 +129,9 @@ def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
     assert [report(2031), report(year=2031)] == ["2031 1"] * 2
     (job,) = jobs
     assert (job.path, job.args, job.kwargs) == (f"{__name__}:report", (2031,), {})
-    assert in_thread(lambda: carry_out(job))
+    assert in_thread(lambda: run_job(job))
     assert report(2031) == "2031 2"
-    assert not in_thread(lambda: carry_out(job))
+    assert not in_thread(lambda: run_job(job))
     assert len(called) == 2
 
 
@@ -139,7 +139,7 @@ def test_job_of_a_function_that_is_not_found_raises() -> None:
     """[S37] The code of a worker may be older, or newer."""
     for path in ("nowhere:report", f"{__name__}:nothing", f"{__name__}:grow_old", "report", ""):
         with pytest.raises(LookupError, match="does this process run the same code"):
-            carry_out(Job(path))
+            run_job(Job(path))
 
 
 def test_invalidation_with_stale_keeps_the_old_value_as_stale() -> None:

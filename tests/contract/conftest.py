@@ -1,4 +1,4 @@
-"""The fixtures behind the table in ``matrix.py``."""
+"""Fixtures for the matrix in ``matrix.py``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bad_network(
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What ``REDIS_LOCKS`` says of the backend."""
+    """The entry of the backend in ``REDIS_LOCKS``."""
     entry: dict[str, Any] = request.param(request)
     return entry
 
@@ -67,26 +67,26 @@ def bob(face: Face) -> Caller:
 
 @pytest.fixture
 def manual_clock(face: Face) -> Iterator[ManualClock]:
-    """Time that the test moves, for locks in memory."""
+    """A clock that the test advances, for locks in memory."""
     with ManualClock() as clock:
         yield clock
 
 
 @pytest.fixture
 def frequent_renewal(tune: Tune) -> None:
-    """A hold is renewed after a hundredth of its lease: soon, and the lease outlives a machine that stands still."""
+    """Renew a hold after a hundredth of its lease: soon, while the lease is long enough for a machine that pauses."""
     tune(renewal_share=1 / 100)
 
 
 @pytest.fixture
 def no_polling(tune: Tune) -> None:
-    """A waiter that gets something within a minute was notified."""
+    """Poll once a minute, so that a waiter that gets the lock earlier was notified."""
     tune(max_poll_interval=60.0)
 
 
 @pytest.fixture
-def happened(face: Face, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """The events of this test's own locks, in their order. A loss of another test's lock may be noticed only now."""
+def events(face: Face, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """The events of this test's own locks, in order. A loss of another test's lock may be detected only now."""
     return record_events(monkeypatch, lambda event: event.key.startswith(face.key))
 
 
@@ -98,5 +98,5 @@ def load(face: Face) -> LoadCalls:
 
 @pytest.fixture(params=[True, False], ids=["same_server", "separate_server"])
 def any_load(request: pytest.FixtureRequest, face: Face) -> LoadCalls:
-    """The same, and the load of a value that is elsewhere."""
+    """The load of a value, on the server of the leases or on another one."""
     return LoadCalls(face.key, same_server=request.param)

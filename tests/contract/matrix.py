@@ -1,4 +1,4 @@
-"""The table of the contract: every backend, behind both faces of a lock.
+"""The matrix of the contract tests: every backend, with the synchronous and the asynchronous API.
 
 A test is written once, in terms of *callers*. A caller may own a lock: it is a thread that calls the methods, or a task
 that awaits their ``a`` twins. ``alice(lock.acquire, timeout=1)`` is ``lock.acquire(timeout=1)`` in Alice's thread, or
@@ -27,7 +27,7 @@ from tests.probes.engine import all_registered, sent_commands, waiters
 PATIENCE = 30.0
 """Seconds after which a test that waits for something has failed."""
 
-# The backends: what REDIS_LOCKS says of each.
+# The backends: the entries of REDIS_LOCKS
 
 
 def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -35,8 +35,9 @@ def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A server behind a bad network, see ``network_faults.py``. Tests that faults would disturb, because they measure time
-    or count commands, carry the marker ``exact``, with the reason, and meet the server directly."""
+    """A server behind a bad network, see ``network_faults.py``. Tests that measure time or count commands carry the
+    marker
+    ``exact``, with the reason, and use the server directly."""
     exact = request.node.get_closest_marker("exact")
     return {"LOCATION": request.getfixturevalue("redis_url" if exact else "bad_network")}
 
@@ -46,22 +47,23 @@ def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"LOCATION": request.getfixturevalue("cluster_url")}
 
 
-# The faces: who calls, and how.
+# The faces: callers in threads and callers in tasks
 
 
 class Caller(Protocol):
-    """One thread, or one task, with one context: it may own a lock."""
+    """One thread or one task, with one context: it may own a lock."""
 
     def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        """Begin a call and return its future. A caller makes one call at a time, in their order."""
+        """Start a call and return its future. A caller makes one call at a time, in order."""
 
     def as_half_owner(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call with half of what makes an owner: in the thread without the context, or in the context without the task."""
+        """Call with half of an owner's identity: in the thread without the context, or in the context without the
+        task."""
 
     def close(self) -> None: ...
 
     def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call and return what is returned."""
+        """Call the method and return its result."""
 
 
 class Thread:
@@ -149,7 +151,7 @@ BACKENDS = [
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
 on_memory = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
-"""For what is decided before anything is sent."""
+"""For checks that precede any request."""
 threads_only = pytest.mark.parametrize("face", FACES[:1], indirect=True)
 tasks_only = pytest.mark.parametrize("face", FACES[1:], indirect=True)
 
@@ -159,7 +161,7 @@ _prefixes = (f"alone{number}" for number in itertools.count(1))
 
 
 class Face:
-    """The locks of one backend, and callers of one kind."""
+    """The locks of one backend, and callers of one type."""
 
     def __init__(self, entry: dict[str, Any], settings: Any, kind: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._entry = entry
@@ -168,7 +170,7 @@ class Face:
         self._loop = loop
         self._callers: list[Caller] = []
         self.key = next(_keys)
-        """A key that no other test has."""
+        """A key of this test only."""
         self.configure()
 
     @property
@@ -180,7 +182,7 @@ class Face:
         self._settings.REDIS_LOCKS = {"default": {**self._entry, **entry}}
 
     def isolate(self, **entry: Any) -> None:
-        """Set options, and a prefix of this call's own: its locks, index and fences meet no others."""
+        """Set options and a unique key prefix: locks, index and fences are separate from those of other tests."""
         self.prefix = next(_prefixes)
         self.configure(KEY_PREFIX=self.prefix, **entry)
 
@@ -208,7 +210,7 @@ class Face:
             caller.close()
 
     def commands(self) -> AbstractContextManager[list[str]]:
-        """The names of the commands that callers send meanwhile, without those of the maintenance thread."""
+        """The names of the commands that callers send inside the block, without those of the maintenance thread."""
         return sent_commands()
 
     def queued(self, lock: Lock | RecordRef) -> int:
@@ -216,22 +218,22 @@ class Face:
         return len(waiters(lock))
 
     def wait_until_registered(self, lock: Lock) -> None:
-        """Wait until the store knows of the local waiters, and none of them is about to ask again."""
+        """Wait until the local waiters are registered in the store, and none of them is about to attempt again."""
         eventually(lambda: all_registered(lock))
 
     def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
-        """Let a caller wait for a lock, and return when it does."""
+        """Let a caller wait for a lock, and return when it waits."""
         return start_queueing(lock, caller, lock.acquire, **how)
 
     def start_watching(self, caller: Caller, record: RecordRef, *how: Any) -> Future[Any]:
-        """Let a caller wait for a change of a record, and return when the store knows of it."""
+        """Let a caller wait for a change of a record, and return when it is registered in the store."""
         waiting = start_queueing(record, caller, record.wait_for_change, *how)
         eventually(lambda: waiting.done() or all_registered(record))
         return waiting
 
 
 def start_queueing(lock: Any, caller: Caller, *call: Any, **how: Any) -> Future[Any]:
-    """Start a call, and return when its caller is queued. Another waiter may leave meanwhile, so they aren't counted."""
+    """Start a call, and return when its caller is queued. The number of waiters doesn't show that: others may leave."""
     before = waiters(lock)
     future = caller.start(*call, **how)
     eventually(lambda: future.done() or not before.issuperset(waiters(lock)))
@@ -239,7 +241,7 @@ def start_queueing(lock: Any, caller: Caller, *call: Any, **how: Any) -> Future[
 
 
 def wait_for_renewal(caller: Caller, *locks: Lock) -> None:
-    """Wait until the store says that the leases of these locks end later than they did."""
+    """Wait until the store reports a later end of the leases of these locks."""
 
     def lease_left(lock: Lock) -> float:
         holder = caller(lock.holder)
@@ -249,10 +251,10 @@ def wait_for_renewal(caller: Caller, *locks: Lock) -> None:
 
 
 def wait_until_prolonged(*leases: Callable[[], float]) -> None:
-    """Wait until leases, of which each says the seconds left, end later than they did."""
+    """Wait until leases, given by functions that return the seconds left, end later than before."""
 
     def end(lease_left: Callable[[], float]) -> tuple[float, float]:
-        """At the earliest and at the latest: the answer takes some time."""
+        """The earliest and the latest possible end: the reply takes some time."""
         asked = clock.now()
         left = lease_left()
         return asked + left, clock.now() + left
@@ -262,11 +264,11 @@ def wait_until_prolonged(*leases: Callable[[], float]) -> None:
 
 
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> float:
-    """Wait until a condition holds; return how many seconds that took, on the clock that freezegun doesn't stop."""
+    """Wait until a condition holds; return the seconds that took, by the clock that freezegun doesn't freeze."""
     begin = clock.now()
     pause = threading.Event()
     while not condition():
         if clock.now() - begin > within:
-            pytest.fail(f"it isn't so within {within} s", pytrace=True)
+            pytest.fail(f"the condition doesn't hold within {within} s", pytrace=True)
         pause.wait(0.001)
     return clock.now() - begin

@@ -1,10 +1,10 @@
-"""A bad network before Redis: a stream of faults, the same for each run of a test, such as the contract promises to
-survive. Behind it a test must get the answers that it gets on a good network.
+"""A bad network before Redis: a reproducible sequence of faults that the contract promises to survive. With these
+faults a test must get the same results as on a good network.
 
-The promises differ. A waiter asks until it gets an answer, so anything may happen to its requests. Every other request
-is tried once, because its caller waits for no more than one answer [F15]: if it or its reply is lost the caller gets an
-error, which these tests don't expect. But every call survives requests that arrive twice, late copies, and an idle
-connection that turns out to be closed [H24]. The wire doesn't show which caller sent a request, so calls are watched.
+The promises differ. A waiter repeats its requests until it gets a reply, so they may suffer any fault. Every other
+request is sent once, because its caller waits for no more than one reply [F15]: if it or its reply is lost, the caller
+gets an error, which these tests don't expect. But every call survives requests that arrive twice, late copies, and an
+idle connection that turns out to be closed [H24]. A request doesn't show its caller, so the calls are tracked.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
 
 SILENCE = 1.0
-"""Seconds for which a waiter waits for a reply that may be lost: the cost of each lost one."""
+"""Seconds that a waiter waits for a reply that may be lost: the cost of each lost one."""
 
 SHORT = 250
-"""Leases below this many milliseconds may end while a holder connects again."""
+"""Leases below this many milliseconds may end while a holder reconnects."""
 
 LONG = 4.0
-"""Seconds: a longer wait has time for several tries."""
+"""Waits of at least this many seconds have time for several attempts."""
 
 MILD, SEVERE = 0.4, 0.15
-"""The share of calls that suffer a fault. A severe one costs its caller some time, so the next attempt gets through."""
+"""The share of calls with a fault. A severe one delays its caller, so the next attempt has none."""
+
 
 ANYTHING = [
     Fault("drop", "request"),
@@ -45,43 +46,44 @@ ANYTHING = [
     Fault("cut", "reply"),
     Fault("delay", "request", behind="lock/acquire"),
 ]
-"""For waiters. A delayed request arrives when its caller has given up that try: right behind some acquire, when the key
-is held in any case. If the key were free by then the late copy would take it, with no holder; the maintenance thread
-cleans that up, but not at once [H2a]."""
+"""For waiters. A delayed request arrives after the end of its attempt: right after some acquire, when the key is held
+in any case. A late copy that finds the key free would acquire it without a holder; the maintenance thread cleans that
+up, but not at once [H2a]."""
 
-AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
-"""For a waiter on a connection that tasks share: its silence would hit the others too, which wait for one answer
-only."""
+IMMEDIATE = [fault for fault in ANYTHING if fault.action == "cut"]
+"""For a waiter on a connection that tasks share: a lost reply would affect the other tasks, which don't repeat
+requests."""
+
 
 READS = {"lock/inspect", "index/page", "index/inspect"}
 LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", *READS}
-"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which frees the lock of
-whichever holder there is by then."""
+"""Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
+the lock of any holder."""
 
 ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/release", "lock/renew", "lock/adopt", *READS}
-"""The second request gets the same answer. Not that of a force: there is nothing left to free."""
+"""Commands of which the second request gets the same reply: not a forced release, which finds nothing to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
 
-_insists: ContextVar[bool] = ContextVar("insists", default=False)
-"""This caller asks until it gets an answer."""
+_retries_until_answered: ContextVar[bool] = ContextVar("insists", default=False)
+"""Whether this caller repeats requests until it gets a reply."""
 
 
 class FaultSchedule:
-    """A proxy's policy. The faults of a key's calls of one name come from a generator of their own, so that neither the
-    maintenance thread nor other keys change them."""
+    """A proxy's policy. Each pair of a command and a key has its own random generator, so that its faults depend
+    neither on the maintenance thread nor on other keys."""
 
     def __init__(self, seed: str, *, shared: bool) -> None:
-        self._anything = AT_ONCE if shared else ANYTHING
+        self._anything = IMMEDIATE if shared else ANYTHING
         self._seed = f"{os.environ.get('FAULTS_SEED', '0')} {seed}"
         self._chances: dict[tuple[str, bytes], random.Random] = {}
         self._suffered: set[bytes] = set()
-        """Keys of which the last attempt met a severe fault."""
+        """Keys whose last attempt had a severe fault."""
         self._leases: dict[bytes, int] = {}
         self._forced: set[bytes] = set()
         """Keys that were freed by force."""
         self._once_only: list[str] = []
-        """Calls under way whose requests are tried once."""
+        """Running calls whose requests are sent once."""
 
     def __call__(self, name: str, value: list[Any], connection: ProxyConnection) -> Fault | None:
         if "/" not in name:
@@ -108,7 +110,7 @@ class FaultSchedule:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = connection.answered_scripts and not connection.pending_requests
         hurry = name in {"lock/release", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
-        # A second try can't distinguish the effect of the first from what had been done before [H15].
+        # A second request can't distinguish the effect of the first one from an earlier release [H15].
         doubt = name == "lock/force_release" or (name == "lock/release" and key in self._forced)
         if idle and not hurry and not doubt:
             faults.append(Fault("cut", "request"))
@@ -117,15 +119,15 @@ class FaultSchedule:
         return faults
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Follow the calls: whatever may ask the store has a twin. Only callers that ask again notice a silence
-        soon."""
+        """Track all calls with an async counterpart, which may send requests. Only callers that repeat get a short
+        timeout."""
         for owner in (Lock, Grant):
             for name in dir(owner):
                 other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"
                 if hasattr(owner, other):
                     patch.setattr(owner, name, self._watched(getattr(owner, name)))
                     patch.setattr(owner, other, self._watched(getattr(owner, other)))
-        set_reply_timeout(patch, lambda: SILENCE if _insists.get() else UNHURRIED)
+        set_reply_timeout(patch, lambda: SILENCE if _retries_until_answered.get() else UNHURRIED)
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -143,11 +145,11 @@ class FaultSchedule:
     @contextmanager
     def _under_way(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
         if name in WAITS and isinstance(subject, Lock) and _waits_long(subject, *args, **how):
-            before = _insists.set(True)
+            before = _retries_until_answered.set(True)
             try:
                 yield
             finally:
-                _insists.reset(before)
+                _retries_until_answered.reset(before)
             return
         self._once_only.append(name)
         try:
@@ -157,7 +159,7 @@ class FaultSchedule:
 
 
 def _waits_long(lock: Lock, blocking: Any = True, timeout: Any = None) -> bool:
-    if lock.reentrant or not blocking:  # re-entry may renew, which is tried once
+    if lock.reentrant or not blocking:  # re-entry may renew, which is sent once
         return False
     wait = lock.options.wait if timeout is None else timeout
     return isinstance(wait, int | float) and (wait == -1 or wait >= LONG)

@@ -1,6 +1,6 @@
-"""Wrong arguments are refused before anything is sent, so the memory backend stands for all.
+"""Wrong arguments are refused before any request is sent, so the memory backend represents all.
 
-``core/durations.py`` and its unit tests say what a wrong time is; here every public method is shown to check.
+``core/durations.py`` and its unit tests define wrong times; here every public method is checked to refuse them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NO_WAITS = [
 ]
 
 
-def refuse(face: Face, values: list[Any], match: str, call: Callable[[Any], Any]) -> None:
-    """Each of the values is a ValueError that says what the argument must be, and nothing is sent."""
+def assert_refused(face: Face, values: list[Any], match: str, call: Callable[[Any], Any]) -> None:
+    """Each value raises a ValueError that describes the valid ones, and no request is sent."""
     for value in values:
         with face.commands() as commands:
             found = message(call, value)
@@ -47,12 +47,13 @@ def message(call: Callable[[Any], Any], value: Any) -> str:
 
 
 def test_acquire_with_a_wrong_wait_raises_ValueError(face: Face, alice: Caller) -> None:
-    """[F2] ``acquire(5)`` is no wait of five seconds. Also for a caller that wouldn't wait: the owner, at re-entry."""
+    """[F2] ``acquire(5)`` isn't a wait of five seconds. Also for a caller that wouldn't wait: the owner, at
+    re-entry."""
     lock, rlock = face.lock(), face.rlock()
     for held in (False, True):
         grant = alice(rlock.acquire) if held else None
         for asked in (lock, rlock):
-            refuse(face, NO_WAITS, r"timeout|blocking", lambda how, asked=asked: alice(asked.acquire, **how))
+            assert_refused(face, NO_WAITS, r"timeout|blocking", lambda how, asked=asked: alice(asked.acquire, **how))
     alice(grant.release)
     assert not alice(lock.locked)
 
@@ -60,22 +61,24 @@ def test_acquire_with_a_wrong_wait_raises_ValueError(face: Face, alice: Caller) 
 def test_extend_with_a_wrong_lease_raises_ValueError(face: Face, alice: Caller) -> None:
     """[F2]"""
     grant = alice(face.lock().acquire)
-    refuse(face, [*NO_TIMES, 0, -1, 0.001, None], r"^expire must be", lambda expire: alice(grant.extend, expire))
+    assert_refused(
+        face, [*NO_TIMES, 0, -1, 0.001, None], r"^expire must be", lambda expire: alice(grant.extend, expire)
+    )
 
 
 def test_force_release_with_a_wrong_fence_raises_ValueError(face: Face, alice: Caller, bob: Caller) -> None:
-    """A fence out of a form or a URL is a text, maybe an empty one. The lock stays held."""
+    """A fence from a form or a URL is a string, maybe an empty one. The lock stays held."""
     lock = face.lock()
     grant = alice(lock.acquire)
     fence = grant.fence
     wrong = [str(fence), "", str(fence).encode(), float(fence), True, [fence]]
-    refuse(face, wrong, r"^fence must be an int, ", lambda fence: bob(lock.force_release, fence=fence))
+    assert_refused(face, wrong, r"^fence must be an int, ", lambda fence: bob(lock.force_release, fence=fence))
     alice(grant.ensure_held, confirm=True)
 
 
 def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
     record = face.record()
-    refuse(face, [*NO_TIMES, 0, -1], r"^expire", lambda expire: alice(record.put, None, {}, expire=expire))
+    assert_refused(face, [*NO_TIMES, 0, -1], r"^expire", lambda expire: alice(record.put, None, {}, expire=expire))
     for wrong, message in (
         ({"max_hold": 5}, "renew=True"),
         ({"on_lost": print}, "renew=True"),
@@ -85,7 +88,7 @@ def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
         ({"show_in_admin": "held"}, 'show_in_admin is True, False or "queued"'),
         ({"show_in_admin": 1}, 'show_in_admin is True, False or "queued"'),
     ):
-        refuse(face, [wrong], message, lambda wrong: alice(record.put, None, {}, **wrong))
+        assert_refused(face, [wrong], message, lambda wrong: alice(record.put, None, {}, **wrong))
     for fields in ({"a": object()}, {1: 2}, ["a"], "text", {"a": math.nan}, None):
         with face.commands() as commands, pytest.raises(TypeError, match="field"):
             alice(record.put, None, fields)
@@ -93,7 +96,7 @@ def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
 
 
 def test_inspection_or_diagnosis_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
-    """Beyond 2**53 Lua gives the same fence twice."""
+    """Beyond 2**53 Lua would return the same fence twice."""
     for wrong, message in (
         ({"order": "age"}, "order is one of 'lease_left', 'key'"),
         ({"state": "stuck"}, "state is one of 'held', 'overdue'"),
@@ -101,16 +104,18 @@ def test_inspection_or_diagnosis_with_a_wrong_argument_raises(face: Face, alice:
         ({"limit": True}, "limit is a whole number"),
         ({"cursor": -1}, "cursor is a whole number from 0 on"),
     ):
-        refuse(face, [wrong], message, lambda wrong: alice(inspection.held, **wrong))
+        assert_refused(face, [wrong], message, lambda wrong: alice(inspection.held, **wrong))
     for call in (inspection.find, inspection.force_release):
         with pytest.raises(LockKeyError):
             alice(call, "")
     fences = [-1, 2**52 + 1, 10**30, True, 1.5, "5", None]
-    refuse(face, fences, "a fence is a whole number from 0 to", lambda least: alice(diagnosis.raise_fences, least))
+    assert_refused(
+        face, fences, "a fence is a whole number from 0 to", lambda least: alice(diagnosis.raise_fences, least)
+    )
 
 
-def test_record_that_is_none_is_refused(face: Face, alice: Caller) -> None:
-    """[L5] It may be the key, or the fields."""
+def test_argument_that_is_no_record_is_refused(face: Face, alice: Caller) -> None:
+    """[L5] It would be ambiguous between the key and the fields."""
     record = face.record()
     for step in (
         lambda wrong: alice(record.put, wrong, {}),
@@ -127,13 +132,13 @@ def test_record_that_is_none_is_refused(face: Face, alice: Caller) -> None:
 
 
 def test_arguments_of_other_libraries_are_translated(face: Face, alice: Caller) -> None:
-    """[L5] Or the message says what takes their place."""
+    """[L5] Otherwise the message names their replacement."""
     for name, hint in (
         ("blocking_timeout", "did you mean 'timeout'"),
         ("wait", "did you mean 'timeout'"),
         ("token", "its own"),
     ):
-        refuse_type(
+        assert_refused_with_TypeError(
             f"acquire\\(\\) has no argument '{name}'; .*{hint}",
             lambda name=name: alice(face.lock().acquire, **{name: 1}),
         )
@@ -147,24 +152,24 @@ def test_arguments_of_other_libraries_are_translated(face: Face, alice: Caller) 
         ("exprie", "did you mean 'expire'"),
         ("colour", "there are expire"),
     ):
-        refuse_type(f"has no argument '{name}'; .*{hint}", lambda name=name: face.lock(**{name: 1}))
+        assert_refused_with_TypeError(f"has no argument '{name}'; .*{hint}", lambda name=name: face.lock(**{name: 1}))
 
 
-def refuse_type(match: str, call: Callable[[], object]) -> None:
+def assert_refused_with_TypeError(match: str, call: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match=match):
         call()
 
 
-# Where the lock is made
+# Creation of a lock
 
 
 @threads_only
 def test_lock_is_shared_but_never_pickled(face: Face, alice: Caller) -> None:
-    """[L5] [L8] The message says what to pass instead; dir() shows what a user may call."""
+    """[L5] [L8] The message says what to pass instead; dir() shows the public methods only."""
     lock = face.lock()
     assert copy.copy(lock) is copy.deepcopy([lock])[0] is lock
     for thing, hint in ((lock, r"call locks\.lock\(key\) in"), (alice(lock.acquire), "Pass its key")):
-        refuse_type(hint, lambda thing=thing: pickle.dumps(thing))
+        assert_refused_with_TypeError(hint, lambda thing=thing: pickle.dumps(thing))
     assert [name for name in dir(lock) if name[0] != "_"] == sorted(
         ["key", "name", "alias", "owned"]
         + [a + name for name in ("acquire", "release", "locked", "holder", "force_release") for a in ("", "a")]
@@ -175,8 +180,8 @@ def test_lock_is_shared_but_never_pickled(face: Face, alice: Caller) -> None:
 
 @threads_only
 def test_a_lock_with_wrong_options_raises_ValueError(face: Face) -> None:
-    """[F2] [F11] Its lease, wait, name, renewal and callback, before it is first used: renew="no", out of the environment,
-    would renew."""
+    """[F2] [F11] Its lease, wait, name, renewal and callback are checked when it is made: renew="no", from an
+    environment variable, would renew."""
     leases = [0, 0.0, -1, -5, 0.001, 315_360_001, timedelta(0), timedelta.max, timedelta(seconds=-5), *NO_TIMES]
     waits = [-2, -0.5, -0.001, timedelta(seconds=-1), timedelta.min, *NO_TIMES]
     for make in (face.lock, face.rlock):
@@ -189,12 +194,12 @@ def test_a_lock_with_wrong_options_raises_ValueError(face: Face) -> None:
         ("renew", ["no", "", 0, 1, 2.5, []]),
         ("on_lost", ["stop", 1, True]),
     ):
-        refuse(face, values, rf"^{option} ", lambda value, option=option: face.lock(**{option: value}))
+        assert_refused(face, values, rf"^{option} ", lambda value, option=option: face.lock(**{option: value}))
 
 
 @threads_only
 def test_a_lock_with_a_wrong_key_raises_LockKeyError(face: Face) -> None:
-    """[F7] Which is a ValueError."""
+    """[F7] LockKeyError is a ValueError."""
     for key in (None, "", b"bytes", 1, ("a",), "\ud800"):
         with pytest.raises(LockKeyError) as caught:
             face.lock(key=key)

@@ -1,4 +1,4 @@
-"""Promises to tasks alone: cancellation leaves nothing behind, a loop is never blocked, twins return the same."""
+"""Promises for tasks: cancellation leaves nothing behind, a loop is never blocked, both APIs return the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from functools import partial  # a call as it stands, not its twin
+from functools import partial  # calls the synchronous method itself
 from typing import Any
 
 import pytest
@@ -50,8 +50,7 @@ def cancel(task: asyncio.Task[Any], future: Future[Any]) -> None:
 def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_it_is_allowed(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[F17] At once, before anything is sent or waited for; it names the a-twin. [L3] What is refused changes
-    nothing."""
+    """[F17] At once, before any request or wait; it names the async method. [L3] A refused call changes nothing."""
     record = locks.record(f"{face.key}/record")
     kept = alice(record.put, None, {}, expire=30, renew=True).record
     lock = face.lock(expire=30)
@@ -80,7 +79,7 @@ def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_i
 
 @pytest.mark.usefixtures("no_polling")
 def test_a_cancelled_waiter_leaves_the_queue(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L16] [L29] The next one is served."""
+    """[L16] [L29] The next waiter gets the lock."""
     lock = face.lock()
     grant = alice(lock.acquire)
     cancelled, task = start_task(bob, lock.aacquire, timeout=20)
@@ -93,7 +92,8 @@ def test_a_cancelled_waiter_leaves_the_queue(face: Face, alice: Caller, bob: Cal
 
 
 def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L16] [X2] Cancelled after the store granted it and before its reply: the maintenance thread frees it."""
+    """[L16] [X2] It is cancelled between the grant in the store and the reply: the maintenance thread frees the
+    lock."""
     lock = face.lock(expire=300)
     granted = threading.Event()
     with hold_back_replies(granted.set):
@@ -106,8 +106,7 @@ def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Call
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5c] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to
-    keep."""
+    """[H5c] [H6] `wait_for` may acquire in a child task, which ends at once: the parent task keeps the grant."""
     face.configure(EXPIRE=9)
     lock = face.lock()
 
@@ -123,13 +122,13 @@ def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, b
 
 
 def test_each_function_of_inspection_and_its_twin_return_the_same(face: Face, alice: Caller) -> None:
-    """Both run one program; test_inspection.py and test_fence.py meet it in threads."""
+    """Both run the same program; test_inspection.py and test_fence.py test it in threads."""
     face.isolate()
     for n in range(5):
         alice(face.lock(f"order:{n}", expire=60 - 10 * n).acquire)
 
     def stable(value: object) -> object:
-        """Without what changes with time."""
+        """The value without its times."""
         if isinstance(value, inspection.Page):
             return value.total, value.next, value.partial, value.indexed, [stable(row) for row in value.rows]
         if isinstance(value, inspection.LockInfo):

@@ -1,14 +1,16 @@
 """CPython's lock tests, applied to these locks: each has the name that it has in ``Lib/test/lock_tests.py``.
 
-The docstrings say what differs from ``threading.Lock`` and ``threading.RLock``. In general: a lock is its key, not its
-object; ``acquire`` returns a ``Grant``, which is true, or None; an owner is a thread or a task, and its context; ``lock``
-has an owner too, as ``rlock`` does.
+The docstrings state differences from ``threading.Lock`` and ``threading.RLock``. In general: a lock is identified by
+its key, not its object; ``acquire`` returns a ``Grant``, which is true, or None; an owner is a thread or a task, and
+its context; ``lock`` has an owner, too, like ``rlock``.
 
-Some are elsewhere: ``test_acquire_release``, ``test_acquire_contended``, ``test_try_acquire``, ``test_try_acquire_contended``
-and ``test_reacquire`` of LockTests in ``test_lock.py``, ``test_reacquire`` of RLockTests and ``test_recursion_count`` in ``test_rlock.py``. Two have no
-equivalent. ``test_release_save_unacquired`` is of ``_release_save`` and ``_acquire_restore``, which ``threading.Condition``
-uses: there is no Condition over a store. ``test_at_fork_reinit`` is of ``_at_fork_reinit``, which frees a lock in a forked
-child: here it stays its parent's (``test_ownership.py``).
+Some are in other files: ``test_acquire_release``, ``test_acquire_contended``, ``test_try_acquire``,
+``test_try_acquire_contended`` and ``test_reacquire`` of LockTests in ``test_lock.py``, ``test_reacquire`` of RLockTests
+and ``test_recursion_count`` in ``test_rlock.py``. Two have no equivalent. ``test_release_save_unacquired`` tests
+``_release_save`` and ``_acquire_restore``, which ``threading.Condition``
+uses: there is no Condition over a store. ``test_at_fork_reinit`` tests ``_at_fork_reinit``, which frees a lock in a
+    forked
+child: here the parent keeps it (``test_ownership.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from django_redis_locks import Lock, LockNotOwned, current_grant
 from tests.contract.matrix import BACKENDS, PATIENCE, Caller, Face, eventually, inside, threads_only
 
 pytestmark = pytest.mark.parametrize("backend", BACKENDS[:2], indirect=True)
-"""A cluster differs in its keys only."""
+"""Without the cluster, which differs in its keys only."""
 
 Make = Callable[..., Lock]
 
@@ -42,14 +44,14 @@ def make(request: pytest.FixtureRequest, face: Face) -> Make:
 
 
 def nothing() -> None:
-    """A caller's last call, so that it keeps no reference to the call before."""
+    """A last call without effect, so that the caller keeps no reference to the previous one."""
 
 
 # Both kinds: BaseLockTests
 
 
 def test_constructor(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
-    """Asks no store, and one more object is no new lock."""
+    """It sends no request, and a second object is the same lock."""
     with face.commands() as commands:
         lock = make()
         del lock
@@ -63,8 +65,8 @@ def test_constructor(face: Face, make: Make, alice: Caller, bob: Caller) -> None
 
 
 def test_locked_repr(face: Face, make: Make, alice: Caller) -> None:
-    """Names the lock, and not whether it is held: the store would have to say. The grant's has the state, as far as the
-    process knows."""
+    """The lock's repr has the name, but not whether it is held, which would need a request. The grant's repr has the
+    state that the process knows."""
     lock = make()
     grant = alice(lock.acquire)
     with face.commands() as commands:
@@ -76,7 +78,7 @@ def test_locked_repr(face: Face, make: Make, alice: Caller) -> None:
 
 
 def test_with(make: Make, alice: Caller, bob: Caller) -> None:
-    """Meanwhile its grant is the current one."""
+    """Inside the block its grant is the current one."""
     lock = make()
     with inside(alice, lock) as grant:
         assert bob(lock.acquire, False) is None
@@ -90,7 +92,7 @@ def test_with(make: Make, alice: Caller, bob: Caller) -> None:
 
 
 def test_thread_leak(face: Face, make: Make) -> None:
-    """Neither the lock nor a grant keeps a thread or task that used it."""
+    """Neither the lock nor a grant keeps a reference to a thread or task that used it."""
     lock = make()
     me = asyncio.current_task if face.is_async else threading.current_thread
     grants, owners = [], []
@@ -101,14 +103,14 @@ def test_thread_leak(face: Face, make: Make) -> None:
         owners.append(caller(lambda: weakref.ref(me())))
         face.dismiss(caller)
         del caller
-    # The renewal may be looking at its last hold just now
+    # The renewal may have a reference to its last hold at this moment
     eventually(lambda: [gc.collect(), *(owner() for owner in owners)][1:] == [None] * 5)
     assert all(grant.released for grant in grants)
 
 
 @threads_only
 def test_thread_leak_of_foreign_threads(face: Face, make: Make, alice: Caller) -> None:
-    """Threads that ``threading`` didn't start are owners, too."""
+    """Threads that ``threading`` didn't start can be owners, too."""
     lock = make(wait=PATIENCE)
     used: list[int | None] = []
     ended = threading.Semaphore(0)
@@ -130,8 +132,8 @@ def test_thread_leak_of_foreign_threads(face: Face, make: Make, alice: Caller) -
 
 
 def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
-    """[F1] [L30] A wait that ends returns None. There is no longest one, hence no OverflowError; -1 is for ever, other
-    negative times are a ValueError, as is a timeout of a call that doesn't wait."""
+    """[F1] [L30] A wait that ends returns None. There is no maximum, so no OverflowError; -1 waits for ever; other
+    negative times raise ValueError, as does a timeout of a call that doesn't wait."""
     lock = make()
     with pytest.raises(ValueError, match="takes no timeout"):
         alice(lock.acquire, False, 1)
@@ -152,8 +154,8 @@ def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
 
 
 def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
-    """As soon as it isn't held: a grant refers to its lock. And ``test_acquire_destroy``: another object of its key frees
-    it."""
+    """As soon as it isn't held, since a grant refers to its lock. It also covers ``test_acquire_destroy``: another
+    object of the key frees the lock."""
     lock = make()
     ref = weakref.ref(lock)
     alice(lock.acquire)
@@ -163,7 +165,7 @@ def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
     assert bob(make().acquire, False) is None
     alice(make().release)
     alice(nothing)
-    eventually(lambda: (gc.collect(), ref())[1] is None)  # a thread of the engine may just be looking at it
+    eventually(lambda: (gc.collect(), ref())[1] is None)  # a thread of the engine may have a reference at this moment
     assert bob(make().acquire, False)
 
 
@@ -171,7 +173,8 @@ def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
 
 
 def test_different_thread(make: Make, alice: Caller, bob: Caller) -> None:
-    """[F4] [H5] [L1] Another thread releases it by the grant, not by the lock, which may have another holder by then."""
+    """[F4] [H5] [L1] Another thread releases it by the grant, not by the lock, which may have another holder by
+    then."""
     lock = make()
     grants = [alice(lock.acquire) for _ in range(2 if lock.reentrant else 1)]
     for grant in grants:
@@ -186,7 +189,7 @@ def test_different_thread(make: Make, alice: Caller, bob: Caller) -> None:
 
 
 def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
-    """A RuntimeError: LockNotOwned. Nothing is sent."""
+    """LockNotOwned, which is a RuntimeError. No request is sent."""
     lock = make()
     entries = 2 if lock.reentrant else 1
     for _ in range(2):
@@ -201,7 +204,7 @@ def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
 
 
 def test__is_owned(make: Make, alice: Caller, bob: Caller) -> None:
-    """``owned()``, by the process's own knowledge. ``Lock`` has it too."""
+    """``owned()``, from the state of the process. ``Lock`` has it, too."""
     lock = make()
     assert not alice(lock.owned)
     alice(lock.acquire)

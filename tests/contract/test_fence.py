@@ -1,4 +1,4 @@
-"""The fence counters of a store are moved forward, for a store that was moved or restored, and never back."""
+"""The fence counters of a store can be raised, for a store that was moved or restored, but never lowered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django_redis_locks import diagnosis
 from tests.contract.matrix import Caller, Face, threads_only
 from tests.probes.engine import RESERVED_FENCES
 
-pytestmark = threads_only  # test_asyncio.py compares the faces
+pytestmark = threads_only  # test_asyncio.py compares both APIs
 
 HOUR = 3_600_000_000
 """In microseconds, as fences are."""
@@ -16,12 +16,12 @@ HOUR = 3_600_000_000
 
 @pytest.fixture(autouse=True)
 def isolated(face: Face) -> None:
-    """An alias with counters of its own: no fence goes back."""
+    """An alias with counters of its own, since fences can't be lowered."""
     face.isolate()
 
 
-def test_fences_shows_the_last_one_and_moves_nothing(face: Face, alice: Caller) -> None:
-    """Of an unused store, its clock."""
+def test_fences_shows_the_last_fence_and_changes_nothing(face: Face, alice: Caller) -> None:
+    """For an unused store, its clock."""
     (counter,) = alice(diagnosis.fences)
     assert (counter.bucket, counter.last) == (0, 0)
     assert counter.clock > 10**15
@@ -33,7 +33,7 @@ def test_fences_shows_the_last_one_and_moves_nothing(face: Face, alice: Caller) 
 
 
 def test_raise_fences_sets_the_next_fence(face: Face, alice: Caller) -> None:
-    """[H1] Rows may have fences that are ahead of a new server's clock: the next hold's is greater all the same."""
+    """[H1] Database rows may have fences that are ahead of a new server's clock: the next fence is still greater."""
     (before,) = alice(diagnosis.fences)
     (after,) = alice(diagnosis.raise_fences, before.clock + HOUR)
     assert after.last == before.clock + HOUR
@@ -49,7 +49,7 @@ def test_raise_fences_sets_the_next_fence(face: Face, alice: Caller) -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_raise_fences_never_lowers_them(face: Face, alice: Caller, *, ahead: bool) -> None:
-    """Nor does a request that is sent twice, or comes late."""
+    """Not even by a duplicate or late request."""
     grant = alice(face.lock("a").acquire)
     assert grant.fence is not None
     if ahead:

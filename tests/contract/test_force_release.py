@@ -1,4 +1,4 @@
-"""A forced release frees a lock with any holder, or the one hold of a fence."""
+"""A forced release frees a lock of any holder, or only the hold with a given fence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost, rep
 
 
 def test_force_release_frees_the_lock_and_its_holder_loses_it(
-    face: Face, alice: Caller, bob: Caller, happened: list[Event]
+    face: Face, alice: Caller, bob: Caller, events: list[Event]
 ) -> None:
-    """[F10] Reported once; its release then raises LockLost."""
+    """[F10] The loss is reported once; the holder's release then raises LockLost."""
+
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     assert bob(lock.force_release, reason="a test")
-    assert [event.reason for event in happened if isinstance(event, ForceReleased)] == ["a test"]
+    assert [event.reason for event in events if isinstance(event, ForceReleased)] == ["a test"]
     assert not bob(lock.locked)
     with pytest.raises(LockLost):
         alice(grant.ensure_held, confirm=True)
@@ -28,13 +29,14 @@ def test_force_release_frees_the_lock_and_its_holder_loses_it(
         alice(grant.release)
     assert not bob(lock.force_release)
     report_losses()
-    assert [event.why for event in happened if isinstance(event, Lost)] == ["taken"]
+    assert [event.why for event in events if isinstance(event, Lost)] == ["taken"]
 
 
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts on wake-ups")
 def test_force_release_wakes_a_waiter_and_notifies_the_holder(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L24] [E15] A waiter of this process gets the lock at once, and its holder learns of the loss long before its renewal."""
+    """[L24] [E15] A waiter of this process gets the lock at once, and the holder's loss is reported before its
+    renewal."""
     lock = face.lock(expire=300)
     grant = alice(lock.acquire)
     waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
@@ -46,7 +48,7 @@ def test_force_release_wakes_a_waiter_and_notifies_the_holder(face: Face, alice:
 
 @on_memory
 def test_force_release_is_noticed_by_a_holder_without_waiters(face: Face, manual_clock: ManualClock) -> None:
-    """[E15] Its process listens a second after its first lease that is renewed."""
+    """[E15] Its process subscribes a second after its first renewed lease began."""
     lock = face.lock(expire=300, renew=True)
     grant = face.caller()(lock.acquire)
     manual_clock.advance(2)
@@ -56,8 +58,8 @@ def test_force_release_is_noticed_by_a_holder_without_waiters(face: Face, manual
 
 
 def test_force_release_with_a_fence_frees_only_that_hold(face: Face, alice: Caller, bob: Caller) -> None:
-    """Not one that came since; also with one that is false: only None means any holder. Some after that of the hold are
-    reserved for its local heirs. The answer may be wrong after a lost reply; the lock isn't freed."""
+    """Not a later hold, and not any hold with the fence 0: only None means any holder. The next few fences are reserved
+    for local hand-overs. After a lost reply the result may be wrong, but the lock isn't freed."""
     lock = face.lock()
     first = alice(lock.acquire)
     alice(first.release)

@@ -1,5 +1,5 @@
-"""Time that freezegun stops ends neither waiting nor renewal: the engine's clock goes on. Only the leases of the memory
-backend run on the frozen clock, so that ``freezer.tick()`` ends them."""
+"""With time frozen by freezegun, waits end and leases are renewed: the engine's clock continues. Only the leases of the
+memory backend use the frozen clock, so that ``freezer.tick()`` ends them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from django_redis_locks import LockNotAcquired
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory
 
 BUSY = 0.1
-"""Seconds of computing from which on a wait wasn't spent asleep."""
+"""A wait with more than this many seconds of CPU time didn't sleep."""
 
 
 def computed() -> float:
-    """Seconds that this thread has computed, by a clock that freezegun doesn't stop."""
+    """The CPU seconds of this thread, by a clock that freezegun doesn't freeze."""
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """A garbage collection of the test run would take longer than what is measured, in any of the threads."""
+    """Disable the garbage collector, which could take longer than the measured time, in any thread."""
     gc.collect()
     gc.disable()
     yield
@@ -34,7 +34,7 @@ def uncollected() -> Iterator[None]:
 @pytest.mark.usefixtures("frequent_renewal", "uncollected")
 @pytest.mark.exact("measures time")
 def test_locks_are_waited_for_and_renewed_while_time_is_frozen(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H14] A wait costs no CPU."""
+    """[H14] A wait costs no CPU time."""
     lock = face.lock(expire=9, renew=True, wait=0.5)
     with freeze_time("2012-01-14"):
         grant = alice(lock.acquire)
@@ -53,8 +53,8 @@ def test_locks_are_waited_for_and_renewed_while_time_is_frozen(face: Face, alice
 
 @on_memory
 def test_a_tick_ends_a_lease_in_memory(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H14] For users' tests that want a lease to end without waiting for it. [H1] [L41] Two holds in one instant of
-    the clock have two fences."""
+    """[H14] So users' tests needn't wait for the end of a lease. [H1] [L41] Two holds at the same time of the clock
+    have different fences."""
     lock = face.lock(expire=30)
     with freeze_time("2012-01-14") as freezer:
         first = alice(lock.acquire)

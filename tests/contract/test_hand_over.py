@@ -1,4 +1,4 @@
-"""Hand-over: a release passes the lock to a waiter of the same process, and not every heir asks the store."""
+"""Hand-over: a release passes the lock to a waiter of the same process, which may adopt it without a request."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.probes.engine import RESERVED_FENCES, ignore_wake_ups, restart_renewa
 from tests.probes.tuning import Tune
 
 HAND_OVERS = 16
-"""How many times in a row a lock stays within a process, at most."""
+"""The maximum number of hand-overs in a row while other processes wait."""
 
 counts_commands = pytest.mark.exact("counts commands")
 
 
 @pytest.fixture
-def unhurried(tune: Tune) -> None:
-    """However slow this machine is, the store was asked lately."""
+def slow_machine(tune: Tune) -> None:
+    """On a slow machine, too, the last confirmation of the store counts as recent."""
     tune(local_reuse_window=60.0)
 
 
 def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> tuple[Grant, Grant]:
-    """Alice's lock goes to Bob, which asks the store, and from there to Carol, which needn't."""
+    """Alice hands her lock over to Bob, which sends a request, and Bob to Carol, which doesn't."""
     lock = face.lock()
     first = alice(lock.acquire)
     second, third = (face.start_waiting(caller, lock, timeout=PATIENCE) for caller in (bob, carol))
@@ -40,13 +40,13 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     return before, after
 
 
-# The first heir
+# The first hand-over
 
 
 @pytest.mark.usefixtures("no_polling")
 @counts_commands
-def test_release_to_a_local_waiter_sends_only_the_acquire_of_the_heir(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [X1] It is another hold, with a fence and a holder of its own, and no loss."""
+def test_release_to_a_local_waiter_sends_only_the_acquire_of_the_waiter(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [X1] The new hold has its own fence and holder, and the old one isn't lost."""
     lock = face.lock()
     first = alice(lock.acquire)
     waiting = face.start_waiting(bob, lock, timeout=PATIENCE)
@@ -62,8 +62,8 @@ def test_release_to_a_local_waiter_sends_only_the_acquire_of_the_heir(face: Face
     assert not first.lost
 
 
-def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [H12] As it asked for, longer or shorter than its predecessor's."""
+def test_handed_over_lock_has_the_lease_of_its_new_holder(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H12] Longer or shorter than that of the previous holder."""
     first = alice(face.lock(expire=20).acquire)
     waiting = face.start_waiting(bob, face.lock(expire=60), timeout=PATIENCE)
     alice(first.release)
@@ -75,14 +75,14 @@ def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller)
     assert waiting.result(PATIENCE).remaining() <= 5
 
 
-# Heirs that don't ask the store
+# Hand-overs without a request
 
 
-@pytest.mark.usefixtures("unhurried", "no_polling")
+@pytest.mark.usefixtures("slow_machine", "no_polling")
 @counts_commands
-def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [H5] It is another holder, with a fence that the first heir reserved, and only it can release. The store shows
-    the first heir."""
+def test_second_handover_sends_no_request(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H5] The new holder has a fence that the first waiter reserved, and only it can release. The store still
+    shows the previous holder."""
     face.isolate()
     (counter,) = alice(diagnosis.fences)
     alice(diagnosis.raise_fences, counter.clock + 3_600_000_000)  # an hour, so that fences are counted
@@ -99,14 +99,14 @@ def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, ali
     assert alice(lock.acquire).fence > second.fence + RESERVED_FENCES
 
 
-@pytest.mark.usefixtures("unhurried", "no_polling")
+@pytest.mark.usefixtures("slow_machine", "no_polling")
 @counts_commands
 @pytest.mark.parametrize("renewed", [True, False])
-def test_the_first_renewal_stores_the_second_heir_as_holder(
+def test_first_renewal_after_a_local_handover_stores_the_holder(
     face: Face, alice: Caller, bob: Caller, tune: Tune, *, renewed: bool
 ) -> None:
-    """[F18] With its begin and its fence. [F10] [E15] A forced release frees it with its fence, and not with that of the first
-    heir, before and after that: if the store shows that, the process is asked."""
+    """[F18] With its start and its fence. [F10] [E15] Before and after that, a forced release frees it by its own
+    fence, not by that of the previous holder: while the store shows that one, the process confirms."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -127,8 +127,8 @@ def test_the_first_renewal_stores_the_second_heir_as_holder(
 
 
 @pytest.mark.exact("sends a command by itself")
-def test_a_late_copy_of_that_renewal_changes_nothing(face: Face, alice: Caller) -> None:
-    """[L13] An earlier request of the holder, or one of a former holder."""
+def test_late_copy_of_the_first_renewal_changes_nothing(face: Face, alice: Caller) -> None:
+    """[L13] A late copy of the holder's request, or of a former holder's."""
     lock = face.lock()
     grant = alice(lock.acquire)
     before = alice(lock.holder)
@@ -140,12 +140,14 @@ def test_a_late_copy_of_that_renewal_changes_nothing(face: Face, alice: Caller) 
     alice(grant.release)
 
 
-@pytest.mark.usefixtures("unhurried", "no_polling")
+@pytest.mark.usefixtures("slow_machine", "no_polling")
 @counts_commands
 @pytest.mark.parametrize("why", ["another lease", "an extension", "the store was asked long ago", "not kept"])
-def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Caller, why: str, tune: Tune) -> None:
-    """[H3] An heir with a lease of its own gets it from the store; and the store shows the holder of a lock that is held
-    for long. [E15] What the process doesn't keep couldn't be asked for its fence."""
+def test_handover_needs_a_request_for_another_lease_or_a_long_hold(
+    face: Face, alice: Caller, bob: Caller, why: str, tune: Tune
+) -> None:
+    """[H3] A waiter with another lease gets it from the store, and the store must show the holder of a long hold. [E15]
+    Without renewal the process keeps no entry to confirm a fence."""
     carol = face.caller()
     lock = face.lock()
     other = face.lock(expire=20 if why == "another lease" else 30, auto_release=why != "not kept")
@@ -166,12 +168,12 @@ def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Cal
     carol(after.release)
 
 
-@pytest.mark.usefixtures("unhurried", "no_polling")
+@pytest.mark.usefixtures("slow_machine", "no_polling")
 @pytest.mark.exact("needs an empty queue")
 def test_a_lock_freed_by_force_is_not_handed_over(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H3] [F10] The heir asks, even before the store's message arrives: its predecessor has nothing to pass on."""
+    """[H3] [F10] The waiter sends a request, even before the store's message arrives: the previous hold is lost."""
     ignore_wake_ups(monkeypatch)
     carol = face.caller()
     lock = face.lock()
@@ -190,10 +192,10 @@ def test_a_lock_freed_by_force_is_not_handed_over(
     carol(granted.release)
 
 
-@pytest.mark.usefixtures("unhurried", "no_polling")
+@pytest.mark.usefixtures("slow_machine", "no_polling")
 @counts_commands
-def test_heirs_ask_the_store_now_and_then(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H4] Else a process that doesn't know of other processes' waiters would keep the lock. Every fence is greater."""
+def test_handovers_send_a_request_at_intervals(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H4] Otherwise a process unaware of other processes' waiters would keep the lock. Every fence is greater."""
     lock = face.lock()
     callers = cycle([alice, bob])
     here = next(callers)

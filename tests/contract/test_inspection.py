@@ -1,4 +1,4 @@
-"""Inspection lists the locks and jobs of an alias, finds one, and frees the one that was meant."""
+"""Inspection lists the locks and jobs of an alias, finds one by key, and frees exactly the selected one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOSTILE = ["order 1", "a:b{c}%20", "<b>x</b>", "line\nbreak", "\x00", "é" * 300
 
 HOLDER = ["web-3", 4711, "MainThread", "shop.tasks.export"]
 
-pytestmark = threads_only  # test_asyncio.py compares the faces
+pytestmark = threads_only  # test_asyncio.py compares both APIs
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def tasks_of(page: inspection.Page) -> list[str | None]:
 
 
 def test_a_held_lock_has_its_holder_lease_and_waiters(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F18]"""
+    """[F18] As the inspection shows it."""
     lock = face.lock("order:42", expire=60)
     grant = alice(lock.acquire)
     waiting = face.start_waiting(bob, lock, timeout=PATIENCE)
@@ -89,7 +89,7 @@ def test_the_name_is_that_of_the_lock_if_METADATA_has_it(face: Face, alice: Call
 
 
 def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Caller) -> None:
-    """[H16] It is listed for an hour; a lock that was released isn't. So is a job."""
+    """[H16] It is listed for an hour, as is a job; a released lock isn't."""
     alice(face.lock("lives").acquire)
     alice(alice(face.lock("released").acquire).release)
     alice(face.lock("died", expire=0.05).acquire)
@@ -106,7 +106,7 @@ def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Call
 
 
 def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue_and_a_running_job_is_not(face: Face, alice: Caller) -> None:
-    """[F13] MAX_HOLD is for locks."""
+    """[F13] MAX_HOLD applies to locks only."""
     face.isolate(EXPIRE=0.01, MAX_HOLD=0.01, LOCKS={"long": {"MAX_HOLD": 60, "EXPIRE": 30}})
     begin(alice, "t1")
     alice(face.lock("short:1", expire=60).acquire)
@@ -120,7 +120,7 @@ def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue_and_a_running_job_is_not(fac
 
 
 def test_an_entry_of_a_free_lock_is_not_shown(face: Face, alice: Caller) -> None:
-    """[D61] The index is a hint."""
+    """[D61] The index may have outdated entries."""
     alice(face.lock("a").acquire)
     face.configure(KEY_PREFIX=face.prefix, INDEX=False)
     alice(face.lock("a").force_release)
@@ -157,7 +157,7 @@ def test_a_running_job_has_its_task_and_worker(alice: Caller) -> None:
 
 
 def test_a_waiting_job_is_queued_and_not_held(face: Face, alice: Caller) -> None:
-    """It has no holder."""
+    """A waiting job has no holder."""
     for word in ("reserved", "unsure", "queued"):
         face.isolate()
         queue(alice, "t1", word)
@@ -171,18 +171,18 @@ def test_a_waiting_job_is_queued_and_not_held(face: Face, alice: Caller) -> None
 
 
 def test_a_finished_job_is_found_and_not_listed(alice: Caller) -> None:
-    """Until its record goes."""
+    """Until its record expires."""
     record = locks.record("job:export:t1")
     alice(record.put, begin(alice, "t1"), fields_of("t1", "done"), 60)
     assert alice(inspection.held, state="all").rows == []
     found = alice(inspection.find, "job:export:t1")
     assert (found.state, found.kind, found.task_id, found.holder) == ("done", "job", "t1", None)
-    assert (found.fence, found.version) == (None, alice(record.get).version)  # nothing to free
+    assert (found.fence, found.version) == (None, alice(record.get).version)  # there is nothing to free
     assert alice(inspection.force_release, "job:export:t1") is False
 
 
 def test_a_record_with_any_fields_is_shown(face: Face, alice: Caller) -> None:
-    """One that is no job where its writer listed it, a job with whatever holder."""
+    """A record that is no job, as its writer listed it; a job with any value as holder."""
     for fields in (
         {},
         {"state": "ready"},
@@ -210,11 +210,11 @@ def test_a_record_with_any_fields_is_shown(face: Face, alice: Caller) -> None:
 def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
     alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither missed by both, nor found in both."""
+    """It is in one of the two indexes at any time."""
     record = queue(alice, "t1")
     one_part = len(locks["default"].indexes)
     run_between_index_reads(monkeypatch, one_part, lambda: begin(alice, "t1", record))
-    page = inspection.held(state="all")  # the test's own thread reads
+    page = inspection.held(state="all")  # read in the test's own thread
     assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
 
 
@@ -232,7 +232,7 @@ def test_held_is_sorted_by_its_order(alice: Caller) -> None:
 
 
 def test_each_lock_and_job_is_on_one_page_of_its_state(face: Face, alice: Caller) -> None:
-    """Totals and cursors count what is shown: queued jobs aren't among the held ones."""
+    """Totals and cursors count the shown rows: queued jobs don't count as held."""
     for n in range(5):
         queue(alice, f"q{n}", expire=60 + n)
         begin(alice, f"r{n}", expire=60 + n)
@@ -270,7 +270,7 @@ def test_match_is_a_part_of_the_key_or_a_pattern(face: Face, alice: Caller) -> N
 def test_held_of_many_locks_reads_several_replies_and_sorts_some(
     face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And has each lock once."""
+    """Each lock is listed once."""
     set_page_size(monkeypatch, entries=3, looks=2)
     for n in range(7):
         alice(face.lock(f"order:{n}").acquire)
@@ -286,7 +286,7 @@ def test_held_of_many_locks_reads_several_replies_and_sorts_some(
 
 
 def test_every_key_is_found_and_freed(face: Face, alice: Caller) -> None:
-    """[D48] By what the list shows, and by itself."""
+    """[D48] By the key in the list, and by the key itself."""
     for key in HOSTILE:
         grant = alice(face.lock(key).acquire)
         (row,) = alice(inspection.held).rows
@@ -301,7 +301,7 @@ def test_every_key_is_found_and_freed(face: Face, alice: Caller) -> None:
 
 
 def test_force_release_frees_only_the_hold_that_was_shown(face: Face, alice: Caller, bob: Caller) -> None:
-    """[D58] Between the list and the click another caller may have acquired."""
+    """[D58] Between the display and the click another caller may have acquired the lock."""
     lock = face.lock("order:1")
     first = alice(lock.acquire)
     row = alice(inspection.find, "order:1")
@@ -314,7 +314,7 @@ def test_force_release_frees_only_the_hold_that_was_shown(face: Face, alice: Cal
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Caller) -> None:
-    """[D58] [F11] The renewal finds out, as for a lock, and the next run may begin."""
+    """[D58] [F11] The renewal detects it, as for a lock, and the next run may begin."""
     lost: SimpleQueue[Any] = SimpleQueue()
     mine = begin(alice, "t1", expire=9, renew=True, on_lost=lost.put)
     row = bob(inspection.find, "job:export:t1")
@@ -329,7 +329,7 @@ def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Ca
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
 def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob: Caller) -> None:
-    """[D58] The job may have begun since."""
+    """[D58] The job may have begun since the display."""
     record = queue(alice, "t1")
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0, queued=1)
     running = begin(bob, "t1", record)
@@ -345,7 +345,7 @@ def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob:
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
 def test_force_release_of_an_unlisted_record_frees_nothing(alice: Caller) -> None:
-    """[L45] Its writer didn't offer it to operators; it may not be ours."""
+    """[L45] Its writer doesn't offer it to operators, and it may be foreign."""
     alice(locks.record("report:1").put, None, fields_of("t1", "running"), 60)
     assert alice(inspection.force_release, "report:1") is False
     assert alice(locks.record("report:1").get) is not None

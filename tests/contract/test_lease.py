@@ -1,4 +1,4 @@
-"""A lease ends, is renewed and is extended; its loss is reported."""
+"""The end, extension, renewal and loss of a lease."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.probes.engine import Event, Lost
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts on wake-ups")
 def test_a_fixed_lease_ends_and_the_waiter_gets_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F8] [L17] Without any release; the holder knows without asking."""
+    """[F8] [L17] Without any release; the holder detects it without a request."""
     lock = face.lock(expire=0.2)
     begin = time.monotonic()
     grant = alice(lock.acquire)
@@ -36,8 +36,8 @@ def test_a_fixed_lease_ends_and_the_waiter_gets_the_lock(face: Face, alice: Call
     assert not alice(lock.owned)
 
 
-def test_the_end_of_a_hold_after_the_lease_raises_LockLost_once(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L1] [L14] And the next holder's lock stays. [L4] [F12] Never in the place of a body's own error."""
+def test_release_after_the_end_of_the_lease_raises_LockLost_once(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L1] [L14] The next holder's lock stays. [L4] [F12] LockLost doesn't replace an error of the body."""
     lock = face.lock(expire=0.05)
     grant = alice(lock.acquire)
     eventually(lambda: grant.lost)
@@ -58,7 +58,7 @@ def test_the_end_of_a_hold_after_the_lease_raises_LockLost_once(face: Face, alic
 
 
 def test_extend_never_shortens_a_lease(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F10] [H2] The lease ends that many seconds from now, or later if it did anyway."""
+    """[F10] [H2] The lease ends that many seconds from now, or later if it already does."""
     grant = alice(face.lock(expire=30).acquire)
     alice(grant.extend, 0.1)
     assert grant.remaining() > 20
@@ -69,7 +69,7 @@ def test_extend_never_shortens_a_lease(face: Face, alice: Caller, bob: Caller) -
 
 
 def test_extend_of_a_released_or_lost_grant_raises_LockLost(face: Face, alice: Caller) -> None:
-    """[L3] The lease doesn't begin again."""
+    """[L3] The lease doesn't start again."""
     lock = face.lock(expire=0.05)
     grant = alice(lock.acquire)
     eventually(lambda: grant.lost)
@@ -87,7 +87,7 @@ def test_extend_of_a_released_or_lost_grant_raises_LockLost(face: Face, alice: C
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F8] Renewed with renew=True, or if the lease is the alias's own, again and again."""
+    """[F8] Renewed repeatedly, with renew=True or with the lease of the alias."""
     face.configure(EXPIRE=9)
     asked = face.lock(key=f"{face.key}/asked", expire=9, renew=True)
     usual = face.lock(key=f"{face.key}/usual")
@@ -108,11 +108,11 @@ def test_renewal_ends_after_MAX_HOLD(
     face: Face,
     alice: Caller,
     bob: Caller,
-    happened: list[Event],
+    events: list[Event],
     caplog: pytest.LogCaptureFixture,
     manual_clock: ManualClock,
 ) -> None:
-    """[F13] [L7] A warning when it stops, a loss with its reason when the lease then ends, and the lock is free."""
+    """[F13] [L7] With a warning when the renewal stops, and a loss with its reason when the lease then ends."""
     face.configure(EXPIRE=30, MAX_HOLD=60)
     lock = face.lock()
     grant = alice(lock.acquire)
@@ -120,15 +120,16 @@ def test_renewal_ends_after_MAX_HOLD(
     alice(grant.ensure_held, confirm=True)
     manual_clock.advance(40)
     assert grant.lost
-    assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"]
+    assert [event.why for event in events if isinstance(event, Lost)] == ["max_hold"]
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
     assert [(record.levelname, record.lock_name) for record in warnings] == [("WARNING", lock.name)]
     assert bob(lock.acquire, timeout=0)
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_goes_on_while_the_grant_of_a_dead_owner_is_reachable(face: Face, bob: Caller) -> None:
-    """[H6] [L7] It follows the grant, not the thread or task that acquired it. Later nothing can release the lock."""
+def test_renewal_continues_while_the_grant_of_an_ended_owner_is_referenced(face: Face, bob: Caller) -> None:
+    """[H6] [L7] It depends on the grant, not on the thread or task that acquired it. Without the grant it ends, since
+    nothing can release the lock."""
     face.configure(EXPIRE=9)
     lock = face.lock()
     owner = face.caller()
@@ -138,7 +139,7 @@ def test_renewal_goes_on_while_the_grant_of_a_dead_owner_is_reachable(face: Face
     assert bob(lock.acquire, timeout=0) is None
     hold = weakref.ref(grant.hold)
     del grant
-    eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may be looking at it just now
+    eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may have a reference at this moment
 
 
 @on_memory
@@ -146,7 +147,7 @@ def test_renewal_goes_on_while_the_grant_of_a_dead_owner_is_reachable(face: Face
 def test_block_of_a_generator_is_renewed_when_the_thread_it_began_in_has_ended(
     face: Face, bob: Caller, manual_clock: ManualClock
 ) -> None:
-    """[L4] The rest of its body runs elsewhere, under the lock."""
+    """[L4] The rest of its body runs in another thread, under the lock."""
     lock = face.lock()
 
     def produce() -> Iterator[None]:
@@ -168,7 +169,8 @@ def test_block_of_a_generator_is_renewed_when_the_thread_it_began_in_has_ended(
 
 
 def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L3] [F11] While the body runs, with the grant, once."""
+    """[L3] [F11] During the body, with the grant, once."""
+
     lost: list[Grant] = []
     in_loop: list[bool] = []
 
@@ -190,10 +192,9 @@ def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, ali
 
 @on_memory
 def test_on_lost_is_called_at_the_end_of_a_fixed_lease_and_not_after_a_release(
-    face: Face, alice: Caller, happened: list[Event], manual_clock: ManualClock
+    face: Face, alice: Caller, events: list[Event], manual_clock: ManualClock
 ) -> None:
-    """[F11] [H23] Once, at the end of the lease after its extension. [L8] A lease that ends after the release is no
-    loss."""
+    """[F11] [H23] Once, at the end of the extended lease. [L8] A lease that ends after the release isn't a loss."""
     lost: list[Grant] = []
     for options in ({"renew": True}, {}):
         alice(alice(face.lock(expire=10, on_lost=lost.append, **options).acquire).release)
@@ -207,11 +208,11 @@ def test_on_lost_is_called_at_the_end_of_a_fixed_lease_and_not_after_a_release(
     manual_clock.advance(60)
     assert lost == [grant]
     assert grant.lost
-    assert [event.fence for event in happened if isinstance(event, Lost)] == [grant.fence]
+    assert [event.fence for event in events if isinstance(event, Lost)] == [grant.fence]
 
 
 def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F11] A thread can't be cancelled, so its acquire refuses that."""
+    """[F11] A thread can't be cancelled, so its acquire refuses the option."""
     lock = face.lock(expire=0.15, renew=True, on_lost="cancel")
     if not face.is_async:
         with pytest.raises(ValueError, match="cancel"):
@@ -232,10 +233,10 @@ def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller
 
 
 def test_lock_without_auto_release_stays_and_is_not_kept_or_reported(
-    face: Face, alice: Caller, happened: list[Event]
+    face: Face, alice: Caller, events: list[Event]
 ) -> None:
-    """[E3] Its caller asks the store again as any other one, and doesn't own it. Released early it is free; released
-    too late only the caller is notified. A block, which would release it, is refused, and so is what makes no sense."""
+    """[E3] Its caller doesn't own it: another acquire sends a request. A late release raises LockLost without an event.
+    Blocks, which would release it, and contradicting options are refused."""
     lock = face.lock(expire=30, auto_release=False)
     grant = alice(lock.acquire, timeout=0)
     assert alice(lock.acquire, timeout=0) is None
@@ -248,7 +249,7 @@ def test_lock_without_auto_release_stays_and_is_not_kept_or_reported(
     alice(lock.force_release)
     with pytest.raises(LockLost, match="taken"):
         alice(grant.release)
-    assert [event for event in happened if isinstance(event, Lost)] == []
+    assert [event for event in events if isinstance(event, Lost)] == []
     for wrong, message in (
         ({}, "give it an expire="),
         ({"expire": 5, "renew": True}, "neither renew=True"),

@@ -1,4 +1,4 @@
-"""The load of a value: one loader at a time, whose claim is a lease, and what it brings is stored only while it holds."""
+"""The load of a value: one loader at a time. Its claim is a lease; the value is stored only while the claim is held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.probes.load import BUSY, CLAIMED, FAILED, FRESH, MINUTE, UNCOORDINATE
 
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
-pytestmark = threads_only  # test_load_waiting.py meets both faces
+pytestmark = threads_only  # test_load_waiting.py uses both APIs
 
 # Claims
 
@@ -17,7 +17,8 @@ pytestmark = threads_only  # test_load_waiting.py meets both faces
 def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
-    """[S32] On the store's clock. A repeated one is ours, as after a lost reply."""
+    """[S32] By the store's clock. A repeated claim succeeds, as after a lost reply."""
+
     for _ in range(2):
         claim = alice(any_load.claim, MINE)
         assert (claim.verdict, claim.value_left, claim.value) == (CLAIMED, -2, None)
@@ -29,7 +30,7 @@ def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
 
 
 def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """In the same step: nothing can be stored between the read and the claim. Also a stale one, for callers that must not
+    """In one step: nothing can be stored between the read and the claim. Also a stale value, for callers that don't
     wait."""
     alice(load.claim, MINE)
     assert alice(load.store, MINE, b"value")
@@ -46,7 +47,7 @@ def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: C
 
 
 def test_a_claim_with_take_voids_the_first_one(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """Its value may be older than a change that the second loader knows of. A fresh value doesn't count either."""
+    """The first loader may have read older data than the second. A fresh value is ignored, too."""
     alice(any_load.claim, MINE)
     assert bob(any_load.claim, THEIRS, override=True).verdict == CLAIMED
     assert not alice(any_load.store, MINE, b"old")
@@ -55,7 +56,7 @@ def test_a_claim_with_take_voids_the_first_one(any_load: LoadCalls, alice: Calle
 
 
 def test_one_extra_loader_at_a_time_loads_without_storing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S12] nginx's proxy_cache_lock_age."""
+    """[S12] Like nginx's proxy_cache_lock_age."""
     alice(any_load.claim, MINE)
     assert bob(any_load.claim, THEIRS, extra_interval=MINUTE).verdict == UNCOORDINATED
     assert bob(any_load.claim, THEIRS, extra_interval=MINUTE).verdict == BUSY
@@ -68,9 +69,9 @@ def test_one_extra_loader_at_a_time_loads_without_storing(any_load: LoadCalls, a
     eventually(lambda: bob(other.claim, NEXT, extra_interval=50).verdict == UNCOORDINATED)
 
 
-def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S11] A dead loader's lease ends when it would have."""
-    for _ in range(5):  # a machine that stands still may end the first lease too soon
+def test_an_extra_loader_does_not_extend_the_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S11] The lease of a dead loader ends at its original time."""
+    for _ in range(5):  # on a machine that pauses, the first lease may end too soon
         alice(any_load.claim, MINE, lease=0.2)
         verdict = bob(any_load.claim, THEIRS, extra_interval=0).verdict
         if verdict != CLAIMED:
@@ -100,7 +101,7 @@ def test_a_store_ends_the_claim(any_load: LoadCalls, alice: Caller, bob: Caller)
 
 
 def test_a_store_without_a_claim_is_refused(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S10] Its token must be that of the claim. [S9] Whose lease hasn't ended, however long its loader took."""
+    """[S10] The token must be that of a claim [S9] whose lease hasn't ended."""
     assert not alice(load.store, MINE, b"never claimed")
     bob(load.claim, THEIRS)
     assert not alice(load.store, MINE, b"another caller's")
@@ -117,7 +118,7 @@ def test_a_store_without_a_claim_is_refused(load: LoadCalls, alice: Caller, bob:
 def test_a_permit_of_a_transaction_stores_unless_the_value_changed(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
-    """[S1] The end of a load in a transaction frees the claim; others load, and may be in transactions themselves."""
+    """[S1] The end of a load in a transaction frees the claim; other callers may load, also in transactions."""
     ends = {
         "nothing": lambda load: None,
         "another load": lambda load: bob(load.claim, NEXT),
@@ -142,8 +143,8 @@ def test_a_permit_of_a_transaction_stores_unless_the_value_changed(
         assert alice(load.defer, MINE) == ""
 
 
-def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S10] Another caller's is neither renewed nor given up."""
+def test_a_claim_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S10] Another caller's claim can neither be renewed nor given up."""
     alice(any_load.claim, MINE)
     assert bob(any_load.check, THEIRS) == (False, 0)
     assert not bob(any_load.give_up, THEIRS, MINUTE, "not mine")
@@ -154,7 +155,7 @@ def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alic
 
 
 def test_a_failure_is_returned_for_its_time(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S13] Waiters needn't repeat it one after the other. Its reason is any text, cut to 500 letters."""
+    """[S13] Waiters don't repeat it one after the other. Its reason is any text, truncated to 500 characters."""
     for why in ("OSError: no rates ünd so on", "", " ", "a" * 2000, "\n\x00", "\ud800"):
         alice(any_load.claim, MINE, override=True)
         assert alice(any_load.give_up, MINE, MINUTE, why), repr(why)
@@ -182,7 +183,7 @@ def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller)
 
 @pytest.mark.exact("a second copy of an invalidation comes later")
 def test_a_load_that_is_invalidated_stores_nothing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S1] [V7] [V15] Only loads that began before it are void."""
+    """[S1] [V7] [V15] Only loads that began before it are invalid."""
     alice(any_load.claim, MINE)
     bob(any_load.invalidate)
     assert alice(any_load.check, MINE) == (False, 0)
@@ -193,7 +194,7 @@ def test_a_load_that_is_invalidated_stores_nothing(any_load: LoadCalls, alice: C
 
 
 def test_an_invalidation_deletes_the_value_or_shortens_its_life(load: LoadCalls, alice: Caller) -> None:
-    """[S1] A soft one: the value never lives longer for it, and a load stores nothing either."""
+    """[S1] With a stale time the value isn't kept longer than before, and a running load stores nothing, either."""
     alice(load.claim, MINE)
     alice(load.store, MINE, b"old")
     alice(load.claim, THEIRS, fresh_above=-1)
@@ -213,7 +214,7 @@ def test_an_invalidation_deletes_the_value_or_shortens_its_life(load: LoadCalls,
 
 
 def test_a_value_stored_while_replicas_lag_lives_no_longer_than_the_lag(load: LoadCalls, alice: Caller) -> None:
-    """[S7] A replica may still have the old value. It is fresh, else each caller would load meanwhile."""
+    """[S7] The load may have read an old value from a replica. The value counts as fresh, so not every caller loads."""
     alice(load.invalidate, 0, 30_000)
     for keep in (MINUTE, -1):
         alice(load.claim, MINE, fresh_above=-1)
@@ -226,7 +227,7 @@ def test_a_value_stored_while_replicas_lag_lives_no_longer_than_the_lag(load: Lo
 
 
 def test_check_returns_the_lag(any_load: LoadCalls, alice: Caller) -> None:
-    """[S7]"""
+    """[S7] In milliseconds."""
     alice(any_load.claim, MINE)
     assert alice(any_load.check, MINE) == (True, 0)
     alice(any_load.invalidate, 0, 30_000)
@@ -240,7 +241,7 @@ def test_check_returns_the_lag(any_load: LoadCalls, alice: Caller) -> None:
 
 
 def test_a_writer_blocks_claims_and_stores_of_all_its_keys(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S4] Until it is done. [S10] The first of two writers doesn't unblock the second."""
+    """[S4] Until the end of the write. [S10] The first of two writers doesn't unblock the keys of the second."""
     other = any_load.sibling("v2")
     alice(any_load.claim, MINE)
     alice(other.claim, MINE)
@@ -256,10 +257,10 @@ def test_a_writer_blocks_claims_and_stores_of_all_its_keys(any_load: LoadCalls, 
         assert alice(each.claim, NEXT).verdict == CLAIMED
 
 
-def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
+def test_the_end_of_a_write_invalidates_a_load_that_was_claimed_during_it(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
-    """[S4] It may have read what was there before the write."""
+    """[S4] The load may have read the value before the write."""
     alice(any_load.block, MINE)
     assert bob(any_load.claim, THEIRS, override=True).verdict == CLAIMED
     alice(any_load.unblock, MINE)
@@ -271,7 +272,7 @@ def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
 
 
 def test_a_new_generation_voids_all_loads(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S31] A cache is cleared. No generation comes twice: a later one revives no load."""
+    """[S31] When a cache is cleared. Generations never repeat, so no load becomes valid again."""
     other = any_load.sibling("v2")
     alice(any_load.claim, MINE)
     alice(other.claim, MINE)

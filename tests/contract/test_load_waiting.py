@@ -1,4 +1,4 @@
-"""Waiting for a load, its renewal, and waiters and loaders that are killed or not answered: behind both faces."""
+"""Waiting for a load, its renewal, and waiters and loaders that are killed or get no reply, with both APIs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ counts_on_wake_ups = pytest.mark.exact("counts on wake-ups")
 
 
 class Killed(BaseException):
-    """What ends a thread or task in the middle of everything."""
+    """Ends a thread or task at any point."""
 
 
 def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 * PATIENCE) -> Future[Any]:
-    """Let a caller wait for the load for longer than the test does, since its last try would find what no wake-up
-    said."""
+    """Let a caller wait for the load, longer than the test does: its last attempt would succeed without a wake-up."""
     waiting = start_queueing(load, caller, load.claim, token, wait=wait)
     eventually(lambda: waiting.done() or all_registered(load))
     return waiting
@@ -36,7 +35,7 @@ def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 *
 @pytest.mark.usefixtures("no_polling")
 @counts_on_wake_ups
 def test_all_waiters_are_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face, alice: Caller) -> None:
-    """[S24] Without polling. They needn't wake one another for a value, which has no holder."""
+    """[S24] Without polling. All are woken at once, since a value has no holder."""
     stored = FRESH if any_load.same_server else CLAIMED
     for end, expected in {
         "store": stored,
@@ -63,7 +62,7 @@ def test_all_waiters_are_woken_by_each_end_of_a_load(any_load: LoadCalls, face: 
 
 
 def test_a_wait_that_ends_is_busy(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S10] [S12] Its caller must not store."""
+    """[S10] [S12] A caller without a claim must not store."""
     alice(any_load.claim, MINE)
     claim = bob(any_load.claim, THEIRS, wait=0.1)
     assert claim.verdict == BUSY
@@ -74,7 +73,7 @@ def test_a_wait_that_ends_is_busy(any_load: LoadCalls, alice: Caller, bob: Calle
 def test_a_waiter_claims_after_the_lease_of_a_dead_loader_or_writer(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
-    """[S11] [S36]"""
+    """[S11] [S36] The end of the lease frees the value."""
     alice(any_load.claim, MINE, lease=0.2)
     assert bob(any_load.claim, THEIRS, wait=10).verdict == CLAIMED
     alice(any_load.block, MINE, lease=200)
@@ -87,7 +86,7 @@ def test_a_waiter_claims_after_the_lease_of_a_dead_loader_or_writer(
 @pytest.mark.usefixtures("no_polling")
 @counts_on_wake_ups
 def test_a_waiter_behind_one_that_gives_up_is_woken(load: LoadCalls, face: Face, alice: Caller, bob: Caller) -> None:
-    """[S26] The first one was registered for all of its process."""
+    """[S26] The first waiter was registered for the whole process."""
     alice(load.claim, MINE)
     first = start_waiting(load, bob, THEIRS, wait=0.3)
     second = start_waiting(load, face.caller(), NEXT)
@@ -100,7 +99,7 @@ def test_a_waiter_behind_one_that_gives_up_is_woken(load: LoadCalls, face: Face,
 @pytest.mark.usefixtures("no_polling")
 @counts_on_wake_ups
 def test_a_waiter_that_is_killed_leaves_no_claim(face: Face, load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S21] And the waiter behind it is woken."""
+    """[S21] The waiter behind it is woken."""
     alice(load.claim, MINE)
     first = start_waiting(load, bob, THEIRS)
     second = start_waiting(load, face.caller(), NEXT)
@@ -118,7 +117,7 @@ def test_a_waiter_that_is_killed_leaves_no_claim(face: Face, load: LoadCalls, al
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S9] A load may take longer."""
+    """[S9] A load may take longer than the lease."""
     claim = alice(any_load.claim, MINE, lease=9, renew_for=60.0)
 
     def lease_left() -> float:
@@ -136,7 +135,7 @@ def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, 
 def test_renewal_ends_after_max_hold(
     any_load: LoadCalls, alice: Caller, bob: Caller, manual_clock: ManualClock
 ) -> None:
-    """[S11] A loader that hangs."""
+    """[S11] For example of a hanging loader."""
     claim = alice(any_load.claim, MINE, lease=30, renew_for=60)
     manual_clock.advance(59)
     assert bob(any_load.claim, THEIRS).verdict == BUSY
@@ -150,7 +149,8 @@ def test_renewal_ends_after_max_hold(
 
 @pytest.mark.exact("loses one reply by itself")
 def test_an_unanswered_claim_or_store_ends_the_claim(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S11] [S9] Its caller has raised, so it neither loads nor ends it; whether or not the value was stored."""
+    """[S11] [S9] Its caller got an error, so it neither loads nor ends the claim, whether or not the value was
+    stored."""
     for call in (load.claim, load.store):
         if call == load.store:
             alice(load.claim, MINE)

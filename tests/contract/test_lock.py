@@ -1,6 +1,6 @@
-"""The mutex on every backend and behind both faces: exclusion, answers, waiting, release, keys, holders.
+"""The mutex on every backend, with both APIs: exclusion, results, waiting, release, keys, holders.
 
-What ``threading.Lock`` promises as well is in ``test_cpython_lock_tests.py``.
+``test_cpython_lock_tests.py`` tests the promises of ``threading.Lock``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_lock_objects_of_one_key_are_one_lock(face: Face, alice: Caller, bob: Ca
 
 
 def test_acquire_by_the_owner_of_a_plain_lock_raises_LockAlreadyHeld(face: Face, alice: Caller) -> None:
-    """[F5] At once, whatever the timeout; a non-blocking acquire returns None."""
+    """[F5] At once, with any timeout; a non-blocking acquire returns None."""
     lock = face.lock()
     alice(lock.acquire)
     with face.commands() as commands:
@@ -50,7 +50,7 @@ def test_acquire_by_the_owner_of_a_plain_lock_raises_LockAlreadyHeld(face: Face,
 
 
 def test_acquire_after_a_released_or_lost_grant_succeeds(face: Face, alice: Caller) -> None:
-    """[F5] Neither counts as held, and a late release of the first one frees nothing."""
+    """[F5] Neither counts as held, and a late release of the first grant frees nothing."""
     lock, short = face.lock(expire=30), face.lock(expire=0.05)
     released = alice(lock.acquire)
     alice(released.release)
@@ -63,7 +63,7 @@ def test_acquire_after_a_released_or_lost_grant_succeeds(face: Face, alice: Call
 
 
 class Counter:
-    """Without atomics: a caller that doesn't hold the lock alone loses an update."""
+    """A counter that isn't atomic: two holders at once would lose an update."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -87,7 +87,8 @@ class Counter:
 
 
 def test_many_callers_lose_no_update(face: Face) -> None:
-    """Six callers, twenty times each: 120 updates, and the fences rise in their order. Processes are in tests/chaos/fuzz."""
+    """Six callers, twenty times each: 120 updates, and the fences rise in their order. Processes are in
+    tests/chaos/fuzz."""
     lock, counter = face.lock(wait=2 * PATIENCE), Counter()
     futures = [face.caller().start(counter.work, lock, 20) for _ in range(6)]
     for future in futures:
@@ -96,11 +97,11 @@ def test_many_callers_lose_no_update(face: Face) -> None:
     assert counter.fences == sorted(set(counter.fences))
 
 
-# Answers
+# Results
 
 
 def test_acquire_or_with_after_its_wait_raises_LockNotAcquired(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F1] The section after it never runs unlocked. The error has the holder and the rest of its lease."""
+    """[F1] The code after it never runs without the lock. The error has the holder and the rest of its lease."""
     alice(face.lock(expire=30).acquire)
     with pytest.raises(LockNotAcquired) as caught:
         bob(face.lock(wait=0.1).acquire)
@@ -114,7 +115,7 @@ def test_acquire_or_with_after_its_wait_raises_LockNotAcquired(face: Face, alice
 
 @pytest.mark.exact("counts commands")
 def test_acquire_without_wait_sends_one_command(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L30] [H12] Whether the lock is free or not. It doesn't queue behind waiters."""
+    """[L30] [H12] Whether or not the lock is free. It doesn't queue behind waiters."""
     lock = face.lock()
     for how in ({"blocking": False}, {"timeout": 0}, {"timeout": timedelta(0)}):
         for answer in (True, False):
@@ -134,11 +135,11 @@ def test_acquire_without_wait_sends_one_command(face: Face, alice: Caller, bob: 
 
 
 def test_a_timedelta_is_accepted_wherever_seconds_are(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F2]"""
+    """[F2] For timeouts and leases."""
     grant = alice(face.lock(expire=timedelta(minutes=2)).acquire, timeout=timedelta(seconds=10))
     assert 110 < bob(face.lock().holder).lease_left <= 120
     assert bob(face.lock(wait=timedelta(0)).acquire, timeout=timedelta(milliseconds=20)) is None
-    for lease in (timedelta(minutes=4), 315_360_000):  # ten years: the store counts that far, and so does the holder
+    for lease in (timedelta(minutes=4), 315_360_000):  # ten years is the longest lease
         alice(grant.extend, lease)
         assert grant.remaining() > 0.95 * bob(face.lock().holder).lease_left > 220
 
@@ -147,7 +148,8 @@ def test_a_timedelta_is_accepted_wherever_seconds_are(face: Face, alice: Caller,
 
 
 def test_waiters_with_an_endless_timeout_get_the_lock(face: Face, alice: Caller) -> None:
-    """[F2] Beyond the lock's own wait and beyond all clocks; the first in the queue as well as those behind it."""
+    """[F2] Longer than the lock's own wait and the range of clocks; for the head of the queue and the waiters behind
+    it."""
     lock = face.lock(wait=0)
     alice(lock.acquire)
     timeouts = [-1, threading.TIMEOUT_MAX * 2, 1e100, timedelta.max]
@@ -190,8 +192,8 @@ def test_a_second_release_of_a_grant_does_nothing(face: Face, alice: Caller, bob
     bob(other.ensure_held, confirm=True)
 
 
-def test_with_a_grant_releases_it_once_in_whichever_caller(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] [L4] A body may release it before; the end of the block doesn't hide the body's error."""
+def test_with_a_grant_releases_it_once_in_any_caller(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] [L4] A body may release it earlier; the end of the block doesn't replace the body's error."""
     lock = face.lock()
     with inside(bob, alice(lock.acquire)):
         assert bob(lock.locked)
@@ -204,7 +206,7 @@ def test_with_a_grant_releases_it_once_in_whichever_caller(face: Face, alice: Ca
 
 
 def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L1] ``with lock as lock`` in a loop enters the grant of the turn before."""
+    """[L1] ``with lock as lock`` in a loop enters the grant of the previous iteration."""
     lock = face.lock()
     released, lost = alice(lock.acquire), None
     alice(released.release)
@@ -219,7 +221,8 @@ def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Fac
 
 
 def test_with_a_grant_that_a_block_holds_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L1] The end of the inner block would free the lock, and the outer one would go on."""
+    """[L1] The end of the inner block would free the lock during the outer one."""
+
     lock = face.lock()
     with inside(alice, lock) as grant:
         for caller in (alice, bob):
@@ -239,8 +242,8 @@ class Model(str, Enum):  # noqa: UP042 - a StrEnum would be formatted as its tex
 
 
 def test_any_text_is_a_key(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F7] [L45] An unusual key works, excludes, and isn't taken for one that looks like it. An enum's member is the key
-    of its text, however it is formatted, as is a template's SafeString."""
+    """[F7] [L45] An unusual key excludes other callers, and isn't confused with a similar one. A member of a str enum,
+    or a SafeString, is the key of its text."""
     unusual = ["smörgås/锁/🔒", "{user}.{1}", " a b\tc\n", "100%~%7B", "a\0b", "x" * 10_000, "e\u0301"]
     for key in (f"{face.key}{text}" for text in unusual):
         lock = face.lock(key=key)
@@ -260,7 +263,7 @@ def test_any_text_is_a_key(face: Face, alice: Caller, bob: Caller) -> None:
 
 
 def test_holder_of_a_held_lock_has_every_field(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F18] Host, pid, thread or task, name, fence, begin and rest of the lease, for any caller."""
+    """[F18] Host, pid, thread or task, name, fence, start and rest of the lease, for any caller."""
     lock = face.lock(expire=30, name="things")
     assert bob(lock.holder) is None
     begin = time.time()
@@ -272,7 +275,7 @@ def test_holder_of_a_held_lock_has_every_field(face: Face, alice: Caller, bob: C
     assert begin - 0.1 < holder.since < time.time() + 0.1
     assert 20 < holder.lease_left <= 30
     alice(grant.release)
-    for stored in ([], ["pid"], ["thread", "name"]):  # what METADATA doesn't name isn't stored
+    for stored in ([], ["pid"], ["thread", "name"]):  # other fields than those in METADATA aren't stored
         face.configure(METADATA=stored)
         grant = alice(face.lock().acquire)
         holder = bob(lock.holder)
@@ -281,7 +284,7 @@ def test_holder_of_a_held_lock_has_every_field(face: Face, alice: Caller, bob: C
 
 
 def test_errors_show_the_name_and_neither_key_nor_token(face: Face, alice: Caller, bob: Caller) -> None:
-    """A filled key may be personal data, and the token frees the lock. Attributes have the key, and errors pickle."""
+    """A key may contain personal data, and the token can free the lock. An attribute has the key, and errors pickle."""
     key = f"{face.key}:jane@example.org"
     lock = face.lock(key=key, name="profile", wait=0)
     errors: list[LockError] = []
@@ -304,7 +307,7 @@ def test_errors_show_the_name_and_neither_key_nor_token(face: Face, alice: Calle
 
 
 def test_a_lock_without_an_index_works(face: Face, alice: Caller, bob: Caller) -> None:
-    """INDEX False costs the list of held locks and nothing else."""
+    """With INDEX False only the list of held locks is missing."""
     face.configure(INDEX=False)
     lock = face.lock()
     grant = alice(lock.acquire)
@@ -316,11 +319,11 @@ def test_a_lock_without_an_index_works(face: Face, alice: Caller, bob: Caller) -
 
 
 @pytest.mark.exact("a release whose first answer is lost is reported as unconfirmed")
-def test_each_event_is_reported_once(face: Face, alice: Caller, bob: Caller, happened: list[Any]) -> None:
-    """Acquired, contended, released, with what signals and metrics need."""
+def test_each_event_is_reported_once(face: Face, alice: Caller, bob: Caller, events: list[Any]) -> None:
+    """Acquired, contended and released, with the fields for signals and metrics."""
     lock = face.lock(name="things", wait=0)
     with inside(alice, lock) as grant:
         assert bob(lock.acquire, timeout=0) is None
-    assert [type(event).__name__ for event in happened] == ["Acquired", "Contended", "Released"]
-    assert {(event.key, event.name, event.alias) for event in happened} == {(face.key, "things", "default")}
-    assert (happened[0].fence, happened[2].fence, happened[2].confirmed) == (grant.fence, grant.fence, True)
+    assert [type(event).__name__ for event in events] == ["Acquired", "Contended", "Released"]
+    assert {(event.key, event.name, event.alias) for event in events} == {(face.key, "things", "default")}
+    assert (events[0].fence, events[2].fence, events[2].confirmed) == (grant.fence, grant.fence, True)

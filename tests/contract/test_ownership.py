@@ -19,7 +19,7 @@ from tests.forks import in_child
 
 
 def test_another_caller_with_the_grant_waits(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] [L6] A grant that it was passed makes it no owner."""
+    """[H5] [L6] A reference to the grant doesn't make a caller the owner."""
     lock = face.rlock()
     grant = alice(lock.acquire)
     with inside(bob, grant):
@@ -27,8 +27,8 @@ def test_another_caller_with_the_grant_waits(face: Face, alice: Caller, bob: Cal
     assert bob(lock.acquire, timeout=0)
 
 
-def test_a_half_owner_is_refused_at_once(face: Face, alice: Caller) -> None:
-    """[H5] The thread in another context, or the context in another task, neither owns the lock nor waits for itself."""
+def test_caller_with_half_of_the_owners_identity_is_refused_at_once(face: Face, alice: Caller) -> None:
+    """[H5] A caller with only the same thread, or only the same context, neither owns the lock nor waits for itself."""
     lock = face.rlock()
     alice(lock.acquire)
     with face.commands() as commands:
@@ -55,8 +55,8 @@ def in_copied_context(face: Face, alice: Caller, bob: Caller) -> Callable[..., A
 
 
 def test_a_copied_context_owns_nothing(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5b] It would wait for the caller that started it, so a blocking acquire raises at once; it doesn't when that grant is
-    released or lost, although the context still has it."""
+    """[H5b] It would wait for the caller that started it, so a blocking acquire raises at once; but not after that
+    grant is released or lost, although the context still contains it."""
     lock = face.rlock(expire=30)
     grant = alice(lock.acquire)
     call = in_copied_context(face, alice, bob)
@@ -78,7 +78,7 @@ def test_a_copied_context_owns_nothing(face: Face, alice: Caller, bob: Caller) -
 
 
 def test_exit_of_a_with_that_never_began_raises_LockNotOwned(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] It ends no other caller's block, and doesn't replace an error on its way."""
+    """[F4] It doesn't end another caller's block, and doesn't replace an exception in flight."""
     lock = face.lock()
     with inside(alice, lock) as grant:
         with pytest.raises(LockNotOwned):
@@ -93,7 +93,7 @@ def test_exit_of_a_with_that_never_began_raises_LockNotOwned(face: Face, alice: 
 
 
 def here(face: Face, method: Callable[..., Any], *args: Any) -> Any:
-    """Call in a forked child. Its parent's loop doesn't run there, so a coroutine must end without awaiting anything."""
+    """Call in a forked child. The parent's loop doesn't run there, so a coroutine must finish without suspending."""
     result = (twin(method) if face.is_async else method)(*args)
     if not face.is_async:
         return result
@@ -104,7 +104,7 @@ def here(face: Face, method: Callable[..., Any], *args: Any) -> Any:
 
 @pytest.mark.parametrize("entries", [1, 2])
 def test_release_in_a_forked_child_does_nothing(face: Face, alice: Caller, bob: Caller, entries: int) -> None:
-    """[F16] [H18] [L47] There the grant is lost, and its release warns once."""
+    """[F16] [H18] [L47] In the child the grant is lost, and its release warns once."""
     lock = face.rlock(expire=30)
     grants = [alice(lock.acquire) for _ in range(entries)]
 
@@ -138,7 +138,7 @@ def test_release_in_a_forked_child_does_nothing(face: Face, alice: Caller, bob: 
 
 
 def test_with_that_ends_in_a_forked_child_keeps_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F16] The child reaches the end of its parent's block without an error."""
+    """[F16] The child leaves its parent's block without an error."""
     lock = face.lock(expire=30)
 
     def child() -> None:

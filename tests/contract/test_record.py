@@ -44,7 +44,7 @@ def listed(face: Face) -> RecordRef:
 def test_put_that_comes_second_returns_the_present_record(
     face: Face, record: RecordRef, alice: Caller, bob: Caller
 ) -> None:
-    """In one round trip."""
+    """With the present record, in one round trip."""
     assert alice(record.get) is None
     mine = alice(record.put, None, {"by": "alice", "n": 1})
     with face.commands() as commands:
@@ -69,7 +69,7 @@ def test_put_touch_and_drop_of_an_old_version_are_refused(record: RecordRef, ali
 
 
 def test_versions_rise_after_a_drop(record: RecordRef, alice: Caller) -> None:
-    """[H19b] So a stale write doesn't hit the new record."""
+    """[H19b] A stale write can't overwrite a new record."""
     versions = []
     for _ in range(3):
         written = alice(record.put, None, {}).record
@@ -91,7 +91,7 @@ def test_a_record_is_absent_after_its_lease(record: RecordRef, alice: Caller) ->
 def test_a_request_repeated_after_a_lost_reply_succeeds(
     listed: RecordRef, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """[H19a] The store finds the nonce of the same request. The record is listed once, or not at all."""
+    """[H19a] The store recognizes the nonce of the request. The record is listed once, or not at all."""
     known = None if method == "put" else alice(listed.put, None, {}, show_in_admin=True).record
     lose_one_reply(monkeypatch, f"record/{method}")
     if method == "put":
@@ -103,7 +103,7 @@ def test_a_request_repeated_after_a_lost_reply_succeeds(
 
 
 def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H19] [H2] Its caller got an error, so it doesn't rely on the record."""
+    """[H19] [H2] Its caller got an error, so the record must not stay."""
     face.configure(WAIT=0)
     record = face.record()
     lose_one_reply(monkeypatch, "record/put")
@@ -114,7 +114,7 @@ def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypat
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
 def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, record: RecordRef, alice: Caller) -> None:
-    """[L45] It names what it found, and overwrites nothing."""
+    """[L45] The error names the value that was found, and nothing is overwritten."""
     grant = alice(face.lock().acquire)
     for call in [(record.get,), (record.put, None, {})]:
         with pytest.raises(LockKeyError, match="a lock of kind lock"):
@@ -146,7 +146,7 @@ def test_wait_for_change_returns_each_change_to_all_waiters(face: Face, record: 
 
 
 def test_wait_for_change_without_a_wait_returns_the_record(face: Face, record: RecordRef, alice: Caller) -> None:
-    """After a change, and when its time is over."""
+    """After a change, and after its timeout."""
     first = alice(record.put, None, {"n": 1}).record
     assert alice(record.wait_for_change, first, 0.05).version == first.version
     alice(record.put, first, {"n": 2})
@@ -164,9 +164,9 @@ def test_wait_for_change_returns_None_after_the_lease(record: RecordRef, alice: 
 
 
 @threads_only
-def test_each_put_says_which_index_lists_it(listed: RecordRef, alice: Caller, bob: Caller) -> None:
-    """Whichever process wrote before: the store knows where the record is listed. A drop removes it, and a put that is
-    refused lists nothing."""
+def test_each_put_moves_the_record_to_its_index(listed: RecordRef, alice: Caller, bob: Caller) -> None:
+    """Any process may have written before, since the store knows which index lists the record. A drop removes it, and a
+    refused put lists nothing."""
     was = None
     for place, expected in [
         (False, []),
@@ -188,7 +188,7 @@ def test_each_put_says_which_index_lists_it(listed: RecordRef, alice: Caller, bo
 
 @threads_only
 def test_an_entry_ends_with_the_lease_that_touch_shortens_only_with_shorten(listed: RecordRef, alice: Caller) -> None:
-    """[H19] A late copy must not cut a lease; an operator may."""
+    """[H19] A late copy must not shorten a lease; an operator may."""
     written = alice(listed.put, None, {}, 60, show_in_admin="queued").record
     for how, least, most in (
         (None, 40, 60),
@@ -216,7 +216,7 @@ def test_without_INDEX_nothing_is_listed(face: Face, alice: Caller) -> None:
 @on_memory  # test_wire_format.py has it for Redis
 @threads_only
 def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H16] Jobs that died leave entries; where there are only jobs no acquire removes them."""
+    """[H16] Jobs that died leave entries; without locks, no acquire removes them."""
     forget_ended_entries(monkeypatch)
     dead = [locks.record(f"dead:{n}") for n in range(3)]
     for one in dead:
@@ -232,9 +232,9 @@ def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_goes_on_while_the_record_is_reachable(listed: RecordRef, alice: Caller, bob: Caller) -> None:
-    """As that of a lock: while its writer lives, too. Its entry moves, or an operator would see the lease of a living
-    job end."""
+def test_renewal_continues_while_the_record_is_referenced(listed: RecordRef, alice: Caller, bob: Caller) -> None:
+    """As for a lock, also while its writer lives. Its index entry is updated, so that operators don't see a live job as
+    expired."""
     kept = [alice(listed.put, None, {}, expire=9, renew=True, show_in_admin=True).record]
     wait_until_prolonged(lambda: bob(listed.get).lease_left, lambda: index_entries(listed)["held"])
     assert not kept[0].lost
@@ -248,9 +248,9 @@ def test_renewal_goes_on_while_the_record_is_reachable(listed: RecordRef, alice:
 
 @on_memory
 def test_renewal_ends_after_the_records_own_max_hold(
-    face: Face, alice: Caller, happened: list[Event], manual_clock: ManualClock
+    face: Face, alice: Caller, events: list[Event], manual_clock: ManualClock
 ) -> None:
-    """[F13] Shorter or longer than the alias's, or for ever."""
+    """[F13] Shorter or longer than that of the alias, or unlimited."""
     face.configure(EXPIRE=30, MAX_HOLD=60)
     usual, short, long, endless = [
         alice(locks.record(f"{face.key}:{how}").put, None, {}, 30, renew=True, **how).record
@@ -260,15 +260,15 @@ def test_renewal_ends_after_the_records_own_max_hold(
     assert not short.lost
     manual_clock.advance(81)
     assert [one.lost for one in (usual, short, long, endless)] == [True, True, False, False]
-    assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"] * 2
+    assert [event.why for event in events if isinstance(event, Lost)] == ["max_hold"] * 2
 
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_record_that_is_overwritten_is_lost(
     face: Face, record: RecordRef, alice: Caller, bob: Caller
 ) -> None:
-    """[F11] on_lost is called once, with what was written, also if a touch returned another value since: in the
-    maintenance thread, or in the loop of the task that wrote."""
+    """[F11] on_lost is called once, with the written record, even if a touch returned another value since: in the
+    maintenance thread, or in the loop of the writing task."""
     lost: SimpleQueue[Any] = SimpleQueue()
 
     def on_lost(seen: Any) -> None:

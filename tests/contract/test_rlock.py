@@ -1,4 +1,4 @@
-"""The re-entrant lock: it is the same lock as the mutex, and its owner may enter it again."""
+"""The re-entrant lock: the same lock as the mutex, but its owner may acquire it again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.contract.matrix import Caller, Face, eventually, inside, wait_for_ren
 
 
 def test_lock_and_rlock_exclude_each_other(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F6] They share their state, in the store and in the process."""
+    """[F6] They share their state in the store and in the process."""
     for mine, other in ((face.lock(), face.rlock()), (face.rlock(), face.lock())):
         with inside(alice, mine):
             assert bob(other.acquire, blocking=False) is None
@@ -19,7 +19,7 @@ def test_lock_and_rlock_exclude_each_other(face: Face, alice: Caller, bob: Calle
 
 
 def test_a_plain_lock_inside_its_rlock_raises_LockAlreadyHeld(face: Face, alice: Caller) -> None:
-    """[F5] [F6] Its owner would wait for itself. The other way round the rlock is entered."""
+    """[F5] [F6] Its owner would wait for itself. An rlock inside its plain lock re-enters."""
     with inside(alice, face.rlock()):
         with pytest.raises(LockAlreadyHeld):
             alice(face.lock().acquire)
@@ -28,8 +28,8 @@ def test_a_plain_lock_inside_its_rlock_raises_LockAlreadyHeld(face: Face, alice:
         assert inner.hold is outer.hold
 
 
-def test_re_entry_sends_nothing(face: Face, alice: Caller) -> None:
-    """[L13] [F4] The same hold and fence, and a grant of its own."""
+def test_re_entry_sends_no_request(face: Face, alice: Caller) -> None:
+    """[L13] [F4] It has the same hold and fence, and a grant of its own."""
     lock = face.rlock()
     outer = alice(lock.acquire)
     with face.commands() as commands:
@@ -49,7 +49,7 @@ def test_re_entry_sends_nothing(face: Face, alice: Caller) -> None:
 
 
 def test_the_last_release_frees_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] In whatever order the grants are released; the lock releases the newest one."""
+    """[F4] The grants may be released in any order; the lock's release ends the newest one."""
     lock = face.rlock()
     first, second, third = (alice(lock.acquire) for _ in range(3))
     for grant in (second, first, first, second):
@@ -90,7 +90,7 @@ def test_each_with_releases_its_own_grant(face: Face, alice: Caller, bob: Caller
 def test_re_entry_with_a_longer_lease_extends_and_a_shorter_one_changes_nothing(
     face: Face, alice: Caller, bob: Caller
 ) -> None:
-    """[H17] [L11] The inner section has the lease it asked for; the outer one keeps what it had."""
+    """[H17] [L11] The inner section has the requested lease; the outer one keeps its own."""
     outer = alice(face.rlock(expire=10).acquire)
     with face.commands() as commands:
         inner = alice(face.rlock(expire=60).acquire)
@@ -106,7 +106,7 @@ def test_re_entry_with_a_longer_lease_extends_and_a_shorter_one_changes_nothing(
 
 @pytest.mark.usefixtures("frequent_renewal")
 def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] [L11] Although the section around it wouldn't be."""
+    """[H17] [L11] Although the outer section isn't renewed."""
     face.configure(EXPIRE=9)
     outer = alice(face.rlock(expire=9).acquire)
     inner = alice(face.rlock().acquire)
@@ -119,8 +119,8 @@ def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Cal
 
 @pytest.mark.usefixtures("frequent_renewal")
 @pytest.mark.exact("counts commands")
-def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] [L11] One round trip, and the renewal goes on without shortening it."""
+def test_a_fixed_re_entry_into_a_renewed_lock_has_its_full_lease(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H17] [L11] In one round trip, and the renewal continues without shortening it."""
     face.configure(EXPIRE=9)
     outer = alice(face.rlock().acquire)
     with face.commands() as commands:
@@ -130,11 +130,11 @@ def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, 
     canary = face.lock(key=f"{face.key}/canary")
     alice(canary.acquire)
     for _ in range(2):
-        wait_for_renewal(bob, canary)  # so the other one was renewed as well, for 9 s a time
+        wait_for_renewal(bob, canary)  # so the other one was renewed as well, by 9 s each time
     assert bob(face.lock().holder).lease_left > 70
     assert outer.remaining() > 70
     assert outer.hold.deadline == inner.hold.deadline
-    bob(face.rlock().force_release)  # a longer lease asks the store, which knows
+    bob(face.rlock().force_release)  # re-entry with a longer lease asks the store
     with pytest.raises(LockLost):
         alice(face.rlock(expire=300).acquire)
     assert outer.lost
@@ -144,8 +144,8 @@ def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, 
 
 
 def test_re_entry_into_a_lost_lock_raises_LockLost(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] [F5] However it asks, since the section around it runs unlocked, beside the next holder. The release that
-    raises it ends the lost hold; as a plain lock it is free before."""
+    """[H17] [F5] With any arguments, since the outer section runs without the lock. The release that raises LockLost
+    ends the lost hold; a plain lock can be acquired before that."""
     lock, rlock = face.lock(expire=30), face.rlock(expire=30)
     grant = alice(face.rlock(expire=0.05).acquire)
     eventually(lambda: grant.lost)

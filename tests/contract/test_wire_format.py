@@ -1,4 +1,4 @@
-"""The format in Redis, byte for byte: processes of two versions share it, so a change here is a change of the format."""
+"""The format in Redis, byte for byte: processes of different versions share it, so it must not change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAITERS = b"lock:{0}:w:order:42"
 
 @pytest.fixture
 def direct(redis_url: str) -> Iterator[redis.Redis]:
-    """The server, without any lock in between."""
+    """A plain client of the server."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 
@@ -44,12 +44,13 @@ def direct(redis_url: str) -> Iterator[redis.Redis]:
 def lock(redis_url: str, settings: Any) -> Lock:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
     lock = locks.lock("order:42", expire=30)
-    forget_contention()  # else the first acquire may register as a waiter, and reserve fences
+    forget_contention()  # otherwise the first acquire may register as a waiter and reserve fences
     return lock
 
 
 def test_a_held_lock_is_three_keys(lock: Lock, direct: redis.Redis) -> None:
-    """[F6] [F7] The string with its five parts, the counter, and the index; after the release only the counter stays."""
+    """[F6] [F7] The string with its five parts, the counter, and the index; after the release only the counter
+    stays."""
     before = time.time()
     grant = lock.acquire()
     after = time.time()
@@ -67,15 +68,15 @@ def test_a_held_lock_is_three_keys(lock: Lock, direct: redis.Redis) -> None:
     assert direct.zrange(INDEX, 0, -1, withscores=True) == [(LOCK, fence // 1000 + 30_000)]
 
     before = time.time() * 1000
-    grant.extend(60)  # [H16] [L31] its score is the end of the lease in ms on the server's clock
+    grant.extend(60)  # [H16] [L31] the score is the end of the lease in ms by the server's clock
     assert before + 60_000 - 1 <= direct.zscore(INDEX, LOCK) <= time.time() * 1000 + 60_000 + 1
 
     grant.release()
     assert direct.keys() == [FENCE]
 
 
-def test_the_token_is_a_secret_of_fixed_kind(lock: Lock, direct: redis.Redis) -> None:
-    """Twelve random letters of the process and a count, different for each hold, and nowhere but in its field."""
+def test_the_token_is_a_secret_with_a_fixed_format(lock: Lock, direct: redis.Redis) -> None:
+    """Twelve random letters of the process and a counter, different for each hold, and stored in its field only."""
     tokens = []
     for _ in range(3):
         with lock as grant:
@@ -90,8 +91,8 @@ def test_the_token_is_a_secret_of_fixed_kind(lock: Lock, direct: redis.Redis) ->
 
 
 def test_the_index_forgets_old_entries_twenty_at_a_time(lock: Lock, direct: redis.Redis) -> None:
-    """[E9] [H16] Holds that ended without a release are remembered for an hour; then one acquire in ten drops at most twenty,
-    whatever digits fences end with."""
+    """[E9] [H16] Holds that ended without a release stay for an hour; then one acquire in ten removes at most twenty,
+    independent of the digits of the fence."""
     now = time.time() * 1000
     old = {f"lock:{{0}}:k:old:{number}": now - 3_601_000 - number for number in range(30)}
     direct.zadd(INDEX, {**old, "lock:{0}:k:young": now - 3_500_000})
@@ -100,12 +101,12 @@ def test_the_index_forgets_old_entries_twenty_at_a_time(lock: Lock, direct: redi
         direct.set(FENCE, 9_007_199_254_740_004)
         with lock:
             left.add(direct.zcard(INDEX) - 1)
-    assert left - {31} == {11, 1}  # the first acquire of all may be one in ten
+    assert left - {31} == {11, 1}  # the very first acquire may be the one in ten
     assert direct.zrange(INDEX, 0, -1) == [b"lock:{0}:k:young"]
 
 
-def test_a_prefix_keeps_projects_apart(redis_url: str, settings: Any, direct: redis.Redis) -> None:
-    """KEY_PREFIX begins every key, and locks of two prefixes have nothing to do with each other."""
+def test_a_prefix_separates_projects(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """Every key begins with KEY_PREFIX, and locks of two prefixes are independent."""
     settings.REDIS_LOCKS = {
         "default": {"LOCATION": redis_url},
         "other": {"LOCATION": redis_url, "KEY_PREFIX": "shop"},
@@ -120,7 +121,7 @@ def test_a_prefix_keeps_projects_apart(redis_url: str, settings: Any, direct: re
 
 @pytest.fixture
 def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
-    """A waiter for the lock, which the test holds; it releases the lock at once when it has it."""
+    """A waiter for the lock, which the test holds; it releases the lock as soon as it gets it."""
 
     def wait() -> float:
         with lock:
@@ -133,8 +134,8 @@ def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
 
 
 def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
-    """[H9] The address of each queue, scored with its arrival in µs on the server's clock; it ends four seconds after the
-    last registration."""
+    """[H9] The address of each local queue, with its arrival in µs by the server's clock as score. The key expires four
+    seconds after the last registration."""
     assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
     ((address, enqueued_at),) = direct.zrange(WAITERS, 0, -1, withscores=True)
     assert re.fullmatch(rb"lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+", address)
@@ -150,7 +151,7 @@ def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: red
 
 
 def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redis.Redis, lock: Lock) -> None:
-    """[H9] The longest waiter that is alive gets it; dead ones are skipped, and the others stay registered."""
+    """[H9] The first waiter with a subscriber gets it; waiters without are skipped, and the others stay registered."""
     name = "lock:{0}:inbox:abcdefghijkl"
     with direct.pubsub(ignore_subscribe_messages=True) as inbox:
         inbox.subscribe(name)
@@ -175,11 +176,11 @@ def record(redis_url: str, settings: Any) -> RecordRef:
 @pytest.mark.parametrize(
     ("listed", "index", "mark"), [(False, b"", b""), (True, INDEX, rb"\.held"), ("queued", QUEUED, rb"\.queued")]
 )
-def test_a_record_is_a_string_whose_nonce_says_where_it_is_listed(
+def test_a_record_is_a_string_whose_nonce_names_its_index(
     record: RecordRef, direct: redis.Redis, listed: Any, index: bytes, mark: bytes
 ) -> None:
-    """[H19] Its version is a fence of the bucket, and its fields are JSON; dropped, nothing is left but the counter. Any
-    process that writes next removes the entry of the index."""
+    """[H19] Its version is a fence of the bucket, and its fields are JSON; after a drop only the counter stays. The
+    next write of any process removes the index entry."""
     written = record.put(None, {"state": "ready"}, expire=30, show_in_admin=listed).record
     assert written is not None
     assert sorted(direct.keys()) == sorted(filter(None, [FENCE, LOCK, index]))
@@ -195,7 +196,7 @@ def test_a_record_is_a_string_whose_nonce_says_where_it_is_listed(
 
 
 def test_listed_records_forget_old_entries(record: RecordRef, direct: redis.Redis) -> None:
-    """[H16] Where there are only records no acquire does: one write in ten removes twenty."""
+    """[H16] Without locks, no acquire removes them: one write in ten removes twenty."""
     now = direct.time()[0] * 1000
     direct.zadd(QUEUED, {f"lock:{{0}}:k:old{n}": now - 3_700_000 - n for n in range(30)})
     direct.zadd(QUEUED, {"lock:{0}:k:young": now - 3_500_000})
@@ -213,7 +214,7 @@ def test_listed_records_forget_old_entries(record: RecordRef, direct: redis.Redi
 
 
 def test_a_fence_is_never_below_the_counter(lock: Lock, direct: redis.Redis) -> None:
-    """[H1] [L1] A counter ahead of the clock is counted on, with all its digits."""
+    """[H1] [L1] A counter ahead of the clock is incremented, with all its digits."""
     direct.set(FENCE, 9_007_199_254_740_000)
     for number in (1, 2, 3):
         with lock as grant:
@@ -228,7 +229,7 @@ def test_a_fence_is_never_below_the_counter(lock: Lock, direct: redis.Redis) -> 
 
 @pytest.mark.parametrize("damage", ["DEL", "SET"])
 def test_a_fence_is_never_below_the_clock(lock: Lock, direct: redis.Redis, damage: str) -> None:
-    """[H1] A counter that is gone, or older than the locks it was given to, doesn't make fences fall."""
+    """[H1] A missing counter, or one behind the held locks, doesn't lower fences."""
     with lock as first:
         pass
     direct.execute_command(damage, FENCE, *(["100"] if damage == "SET" else []))
@@ -238,8 +239,8 @@ def test_a_fence_is_never_below_the_clock(lock: Lock, direct: redis.Redis, damag
 
 
 @pytest.mark.parametrize("counter", ["9007199254740992", str(2**60), "9" * 400])
-def test_fences_beyond_what_lua_can_count_are_refused(lock: Lock, direct: redis.Redis, counter: str) -> None:
-    """[E8] They would repeat silently. The message says what to delete, and nothing is changed."""
+def test_fences_beyond_the_range_of_lua_are_refused(lock: Lock, direct: redis.Redis, counter: str) -> None:
+    """[E8] They would repeat. The message says what to delete, and nothing is changed."""
     direct.set(FENCE, counter)
     for ask in (lock.acquire, lambda: locks.record("a").put(None, {}, expire=60)):
         with pytest.raises(LockBackendError, match=r"2\^53.*delete its key.*:fence") as caught:
@@ -254,10 +255,8 @@ def test_fences_beyond_what_lua_can_count_are_refused(lock: Lock, direct: redis.
 # Foreign values
 
 
-def test_lock_that_was_written_by_a_stranger_is_busy_and_harmless(
-    redis_url: str, settings: Any, direct: redis.Redis
-) -> None:
-    """[E8] Whatever it says of its holder: nothing is raised but what a caller knows, and no line of a log ends or is coloured."""
+def test_lock_with_foreign_fields_is_busy_and_harmless(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """[E8] With any holder fields: only documented errors are raised, and log lines contain no control characters."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "WAIT": 0}}
     direct.zadd(INDEX, {LOCK: time.time() * 1000 + 60_000})
     evil = json.dumps(["web\n\x1b[31m" + "x" * 9000, -1, {"a": 1}, "n\u202e"])
@@ -292,8 +291,8 @@ FOREIGN: dict[str, Callable[[redis.Redis], Any]] = {
 def test_a_foreign_value_under_the_key_raises_LockKeyError_and_stays(
     lock: Lock, direct: redis.Redis, found: str
 ) -> None:
-    """[F6] [L45] [D50] Whatever else lives under the key, of another version of ours too, it is neither a busy lock nor
-    overwritten. [L17] A lock that nothing else could free is freed by force."""
+    """[F6] [L45] [D50] Any other value, also of another version of this project, is neither a busy lock nor
+    overwritten. [L17] A forced release frees a lock that never expires."""
     FOREIGN[found](direct)
     before = direct.dump(LOCK)
     for ask in (lock.acquire, lock.holder, lock.locked):
@@ -305,8 +304,8 @@ def test_a_foreign_value_under_the_key_raises_LockKeyError_and_stays(
     assert (direct.dump(LOCK) != before) is forced is (found == "a lock without expiry")
 
 
-def test_a_foreign_value_in_the_place_of_a_lock_is_not_deleted(lock: Lock, direct: redis.Redis) -> None:
-    """[F6] By a release or an extension."""
+def test_a_foreign_value_under_the_key_of_a_lock_is_not_deleted(lock: Lock, direct: redis.Redis) -> None:
+    """[F6] Neither by a release nor by an extension."""
     for found in ("a string", "a hash"):
         grant = lock.acquire()
         direct.delete(LOCK)
@@ -320,8 +319,8 @@ def test_a_foreign_value_in_the_place_of_a_lock_is_not_deleted(lock: Lock, direc
         direct.delete(LOCK)
 
 
-def test_a_server_that_forgot_the_scripts_is_sent_them_again(lock: Lock, direct: redis.Redis) -> None:
-    """[L20] No caller notices NOSCRIPT after a restart or a flush."""
+def test_a_server_without_the_scripts_gets_them_again(lock: Lock, direct: redis.Redis) -> None:
+    """[L20] NOSCRIPT after a restart or a flush causes no error."""
     direct.script_flush()
     with lock as grant:
         direct.script_flush()

@@ -25,37 +25,37 @@ from django_redis_locks.core.keys import waiters_of
 
 
 def coordinator(cache: Any, using: str | None = None) -> CacheCoordinator:
-    """What coordinates the loads of a cache in this process."""
+    """The coordinator of the loads of a cache in this process."""
     return coordinator_of(cache, using)
 
 
 def is_same_server(cache: Any, using: str | None = None) -> bool:
-    """Whether its leases are where its values are."""
+    """Whether its leases and values are on the same server."""
     return coordinator_of(cache, using).same_server
 
 
 def is_down(cache: Any, using: str | None = None) -> bool:
-    """Whether its store of leases is given up for the moment."""
+    """Whether its lease server is known to be down."""
     return coordinator_of(cache, using).down
 
 
 def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightLoad]:
-    """The loads of this process that are under way, by key."""
+    """The running loads of this process, by key."""
     return dict(coordinator_of(cache, using).single_flight._inflight)
 
 
 def followers(cache: Any, using: str | None = None) -> int:
-    """How many callers wait for loads of this process. A task that leads waits for its own load as well."""
+    """How many callers wait for loads of this process, including tasks that lead a load."""
     return sum(len(inflight.events) for inflight in loads_in_flight(cache, using).values())
 
 
 def readers_waiting(cache: Any, using: str | None = None) -> int:
-    """How many callers wait for the answer to a read that another one sent."""
+    """How many callers wait for the reply to another caller's read."""
     return sum(len(read.events) for read in list(coordinator_of(cache, using).reads._inflight.values()))
 
 
 def waiters_in_store(cache: Any, using: str | None = None) -> int:
-    """For how many keys callers of this process wait in the store."""
+    """The number of keys for which callers of this process are registered as waiters in the store."""
     return len(coordinator_of(cache, using).engine._queues)
 
 
@@ -65,13 +65,13 @@ def wait_until_idle(cache: Any, using: str | None = None) -> None:
 
 
 def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
-    """The guard of a write of one key: loads that run meanwhile are void."""
+    """The guard of a write of one key: it invalidates concurrent loads."""
     coordinator = coordinator_of(cache, using)
     return invalidation.write_guard(coordinator, [coordinator.key(key, None)])
 
 
 def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
-    """The guard of a write that concerns every key."""
+    """The guard of a write that affects every key."""
     return invalidation.clear_guard(coordinator_of(cache, using))
 
 
@@ -86,17 +86,17 @@ def waiters_key(lease: str) -> str:
 
 
 def is_envelope(value: object) -> bool:
-    """Whether it is a value with the time until which it is fresh."""
+    """Whether a stored value has a freshness time."""
     return isinstance(value, values.Envelope)
 
 
 def has_pending_stores() -> bool:
-    """Whether a transaction still has to store what was loaded in it."""
+    """Whether a transaction has loaded values that it hasn't stored yet."""
     return transactions.any_pending()
 
 
-def carry_out(job: Job) -> bool:
-    """Run a refresh job as a worker does."""
+def run_job(job: Job) -> bool:
+    """Run a refresh job like a worker."""
     return take_over(job.path, job.token, job.args, job.kwargs)
 
 
@@ -127,7 +127,7 @@ def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:
 
 
 def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Set the wall clock, by which pages are fresh, this far ahead of the real one."""
+    """Set the wall clock, which defines the freshness of pages, ahead of the real one."""
     real = getattr(clock.wall, "real", clock.wall)
 
     def wall() -> float:
@@ -173,7 +173,7 @@ def record_load_commands(patch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 def fail_command(
     patch: pytest.MonkeyPatch, name: str, failure: Exception, cache: Any, using: str | None = None
 ) -> None:
-    """Commands of this name are carried out, and their answers are lost."""
+    """Lose the replies to commands of this name, which are executed."""
     handlers = coordinator_of(cache, using).performer.handlers
     ask = handlers[Command]
 
@@ -189,7 +189,7 @@ def fail_command(
 def before_command(
     patch: pytest.MonkeyPatch, name: str, act: Callable[[], object], cache: Any, using: str | None = None
 ) -> None:
-    """Act each time before a command of this name is sent by a thread."""
+    """Call a function each time before a thread sends a command of this name."""
     handlers = coordinator_of(cache, using).performer.handlers
     ask = handlers[Command]
 
@@ -202,7 +202,7 @@ def before_command(
 
 
 def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
-    """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
+    """Let a caller inside a load call ``wait`` before it checks whether waiting for another load could deadlock."""
     depends_on = InflightLoad.depends_on
 
     def held(inflight: InflightLoad, others: list[InflightLoad]) -> bool:

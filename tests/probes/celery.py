@@ -23,13 +23,13 @@ def running_job(task: Any, *args: Any) -> Job | None:
 
 
 def drop_record(task: Any) -> None:
-    """Delete the record of the current run, as another process does when the lease has ended."""
+    """Delete the record of the current run, like another process after the end of its lease."""
     job_record = task.request.get("lock_run").job_record
     job_record.ref.drop(job_record.ref.get())
 
 
 def pass_key_on(task: Any) -> None:
-    """Delete the record of the current run, and write that of a run of another job under its key."""
+    """Replace the record of the current run by that of another job's run under the same key."""
     drop_record(task)
     done, _ = task.request.get("lock_run").job_record.put(None, Job("running", "another", run_id="another"), 60)
     assert done
@@ -42,7 +42,7 @@ def lease_left(task: Any, *args: Any) -> float:
 
 
 def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
-    """Let that lease end earlier, unless it is renewed before."""
+    """Shorten that lease; a renewal extends it again."""
     job_record = run_record_of(task, key_of(task, args, {}, None)[0])
     job = job_record.read()
     if job is not None:

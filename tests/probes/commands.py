@@ -1,4 +1,4 @@
-"""Random commands of locks and records, and whether two backends answer them alike."""
+"""Random commands of locks and records, to compare the replies of two backends."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from django_redis_locks.primitives.lock import parse_acquire
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 
 NEAR = 10.0
-"""Seconds by which two backends may differ about a time: they aren't asked in the same moment."""
+"""Seconds by which times of two backends may differ, since they don't get a command at the same moment."""
 
 INBOXES = [f"lock:{{0}}:inbox:{name}" for name in ("one", "two", "three", "dead")]
-TO_ALL = "lock:{0}:inbox:all"
-"""The names of inboxes; no process listens to the last one."""
+BROADCAST = "lock:{0}:inbox:all"
+"""The channels of processes; none subscribes to the last one."""
 
-KEPT = 600_000
-"""Longer than the test: memory keeps a wait queue for ever."""
+WAIT_QUEUE_TTL = 600_000
+"""In milliseconds, longer than the test: in memory, wait queues don't expire."""
 
 TOKENS = ["first", "second", "third"]
-"""Tokens of holds and nonces of records, which must not be taken for each other."""
+"""Tokens of holds and nonces of records, which the store must not confuse."""
 
 FIELDS = ["{}", '{"state":"näme"}']
 
@@ -36,26 +36,27 @@ Pair = tuple[Command[Any], Command[Any]]
 
 
 class Side:
-    """One backend, and the fences that it gave: only their order is comparable."""
+    """One backend, with the fences of its replies: only their order is comparable."""
 
     def __init__(self, alias: str) -> None:
         self.backend = locks[alias].engine.backend
-        self.backend.close()  # another test may have killed idle connections, and nothing here tries again
+        self.backend.close()  # another test may have closed idle connections, and these commands aren't repeated
+
         self.fences: list[int] = []
         self.ranks: dict[int, int] = {}
 
-    def ask(self, command: Command[Any]) -> Any:
+    def execute(self, command: Command[Any]) -> Any:
         try:
             return self.comparable(command.parse(self.backend.call(command)))
         except LockKeyError as found:
             return str(found)
 
-    def listen(self, inbox: str, subscribed_channel: Callable[[str, str], object]) -> None:
-        """Of a memory store."""
-        self.backend._store.inboxes[inbox] = subscribed_channel
+    def subscribe(self, inbox: str, callback: Callable[[str, str], object]) -> None:
+        """Subscribe to a memory store."""
+        self.backend._store.inboxes[inbox] = callback
 
     def end_lease(self, key: str) -> None:
-        """Of a memory store."""
+        """End a lease in a memory store."""
         self.backend._store.records.pop(key, None)
 
     def listed(self, index: str) -> set[str]:
@@ -77,7 +78,7 @@ class Side:
         return answer
 
     def rank(self, fence: int) -> int:
-        """The ordinal number of a hold or version; a fence that wasn't seen yet is larger than all."""
+        """The ordinal number of a fence; a new fence must be larger than all earlier ones."""
         if fence not in self.ranks:
             assert fence > max(self.fences[-1:], default=0), "the fence fell"
             self.ranks[fence] = len(self.fences)
@@ -96,7 +97,7 @@ class RandomCommands:
         self.records = [locks["memory"].record(key) for key in keys]
         self.sent: list[Pair] = []
         self.latest: dict[str, int] = {}
-        """By key, the last fence in an answer."""
+        """The rank of the last fence in a reply, by key."""
 
     def learn(self, key: str, answer: Any) -> None:
         match answer:
@@ -104,7 +105,7 @@ class RandomCommands:
                 self.latest[key] = rank
 
     def next(self) -> Pair:
-        """A command for each side; they differ only in a fence that they name."""
+        """A command for each side; they differ only in the fence."""
         if self.sent and self.chance.random() < 0.15:
             return self.chance.choice(self.sent[-20:])
         number = self.chance.randrange(len(self.locks))
@@ -114,9 +115,9 @@ class RandomCommands:
             lambda: self.free(lock): 4,
             lambda: self.both(lock._renew_command(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock._inspect_command(), parse=_parse_holder)): 3,
-            lambda: self.tell(lock): 2,
-            lambda: self.force(lock): 2,
-            lambda: self.leave(lock): 2,
+            lambda: self.adopt(lock): 2,
+            lambda: self.force_release(lock): 2,
+            lambda: self.unregister(lock): 2,
             lambda: self.get(record): 4,
             lambda: self.put(record): 3,
             lambda: self.touch(record): 5,
@@ -127,28 +128,28 @@ class RandomCommands:
         return commands
 
     def acquire(self, lock: Lock) -> Pair:
-        ask = AcquireRequest(0, owners.current_owner(), None)
-        ask.token = self.token()
+        execute = AcquireRequest(0, owners.current_owner(), None)
+        execute.token = self.token()
         attempt = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
             handed = HandedOverLock(hold, lock._release_command, lambda: None) if self.chance.random() < 0.4 else None
             attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
-        command = lock._attempt_command(ask, attempt)
+        command = lock._attempt_command(execute, attempt)
         token, _, _, *waits = command.args
         holder_text = self.chance.choice(
             ["", "nonsense", holder_module.describe(1, "thread", "näme", holder_module.FIELDS)]
         )
-        args = (token, self.lease(), holder_text, *waits[:4], *([KEPT] if waits else []))
+        args = (token, self.lease(), holder_text, *waits[:4], *([WAIT_QUEUE_TTL] if waits else []))
         return self.both(dataclasses.replace(command, args=args))
 
     def free(self, lock: Lock) -> Pair:
         address = self.address() if self.chance.random() < 0.3 else ""
         command = lock._release_command(self.token(), address)
-        args = (*command.args[:2], KEPT) if address else command.args
+        args = (*command.args[:2], WAIT_QUEUE_TTL) if address else command.args
         return self.both(dataclasses.replace(command, args=args))
 
-    def tell(self, lock: Lock) -> Pair:
+    def adopt(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
         ours, theirs = (
             lock._adopt_command(token, lease, fence=fence, since=clock.now(), holder_text="told")
@@ -156,12 +157,12 @@ class RandomCommands:
         )
         return ours, theirs
 
-    def force(self, lock: Lock) -> Pair:
-        fences, ask = self.fences(lock.keys.lock), bool(self.maybe())
-        ours, theirs = (lock._force_release_command(fence or None, ask) for fence in fences)
+    def force_release(self, lock: Lock) -> Pair:
+        fences, execute = self.fences(lock.keys.lock), bool(self.maybe())
+        ours, theirs = (lock._force_release_command(fence or None, execute) for fence in fences)
         return ours, theirs
 
-    def leave(self, lock: Lock) -> Pair:
+    def unregister(self, lock: Lock) -> Pair:
         lock_id = lock.lock_id.lock
         return self.both(Command("waiters/unregister", (lock_id, waiters_of(lock_id)), (self.address(),), int))
 
@@ -172,7 +173,7 @@ class RandomCommands:
         ours, theirs = (
             record._get_command(fence, Attempt(address, enqueued_at, more)) for fence in self.fences(record.keys.lock)
         )
-        return self.kept(ours), self.kept(theirs)
+        return self.with_ttl(ours), self.with_ttl(theirs)
 
     def put(self, record: RecordRef) -> Pair:
         command = record._prepare_write(None, {}, None, renew=False).command
@@ -200,11 +201,11 @@ class RandomCommands:
     def both(self, command: Command[Any]) -> Pair:
         return command, command
 
-    def kept(self, command: Command[Any]) -> Command[Any]:
-        return dataclasses.replace(command, args=(*command.args[:-1], KEPT))
+    def with_ttl(self, command: Command[Any]) -> Command[Any]:
+        return dataclasses.replace(command, args=(*command.args[:-1], WAIT_QUEUE_TTL))
 
     def nonce(self) -> str:
-        """Of a record that is listed, or not."""
+        """A nonce of a record that is listed in an index, or not."""
         return self.token() + self.chance.choice(["", "", ".held", ".queued"])
 
     def token(self) -> str:
@@ -217,16 +218,16 @@ class RandomCommands:
         return self.chance.random() < 0.5
 
     def address(self) -> str:
-        """Of an inbox for the wake-up, or none."""
+        """An address for the wake-up, or none."""
         inbox = self.chance.choice(["", *INBOXES])
         return f"{inbox} {self.chance.choice(['0', '7f3a'])}" if inbox else ""
 
     def enqueued_at(self) -> int:
-        """Now; or a moment long ago, which others may share."""
+        """0 for now, or a time long ago, possibly with ties."""
         return self.chance.choice([0, 0, 1, 2, 1_700_000_000_000_001])
 
     def fences(self, key: str) -> tuple[int, ...]:
-        """The same hold or version on both sides, the last one of a key or an older one; or none."""
+        """The fences of the same hold or version on both sides, the last one of a key or an older one; or none."""
         given = len(self.sides[0].fences)
         if not given or self.chance.random() < 0.3:
             return tuple(0 for _ in self.sides)
@@ -235,12 +236,12 @@ class RandomCommands:
 
 
 def _parse_holder(reply: list[Any]) -> Granted | Busy | ForeignValue | None:
-    """As the lock does, but a foreign value under the key is an answer and no error."""
+    """Like the lock, but a foreign value under the key is a result instead of an error."""
     return parse_acquire([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
 
 
 def alike(ours: Any, theirs: Any) -> bool:
-    """Equal, but for times, which are near each other."""
+    """Whether two results are equal, with times that are near each other."""
     if type(ours) is not type(theirs):
         return False
     if isinstance(ours, QueuePosition):
@@ -257,7 +258,7 @@ def near(ours: float, theirs: float) -> bool:
 
 
 def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
-    """The kind of an answer, so that the test can check that all of them came."""
+    """The kind of a reply; the test checks that every kind has occurred."""
     match answer:
         case Granted(_, free, position):
             return name, "granted", free, bool(position.enqueued_at), position.other_queues
@@ -289,4 +290,4 @@ KINDS = {
     ("record/drop", True, False, False),
     *((f"record/{step}", "str") for step in ("get", "put", "touch", "drop")),
 }
-"""Every kind of answer that a command can give."""
+"""Every kind of reply that a command can give."""

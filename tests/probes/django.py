@@ -1,4 +1,4 @@
-"""What tests of the Django layer look at, or replace, behind its public names."""
+"""Access to the internals of the Django layer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]
 
 
 def keys_held_in_memory() -> list[str]:
-    """The keys of all memory stores of this process whose lease hasn't ended."""
+    """The keys with a live lease in all memory stores of this process."""
     stores = list(memory._stores.values())
     return sorted(str(key) for store in stores for key, record in list(store.records.items()) if record.left())
 
 
 def holds_of_this_process() -> int:
-    """How many locks this process believes to hold, for whichever thread or task."""
+    """How many locks this process holds by its own knowledge, in all threads and tasks."""
     return len(registry)
 
 
@@ -40,7 +40,7 @@ def maintenance_thread_runs() -> bool:
 
 
 def empty_store() -> None:
-    """As FLUSHALL would: the holders learn of it with their next renewal."""
+    """Empty the memory stores, like FLUSHALL: holders detect it at their next renewal."""
     locks["default"].engine.backend.clear()
 
 
@@ -49,30 +49,30 @@ def run_in_maintenance_thread(job: Callable[[], object]) -> None:
 
 
 def repeat_warnings() -> None:
-    """Warnings that are logged once are logged once more."""
+    """Forget which warnings were logged, so that each is logged once more."""
     open_transactions._warned.clear()
     settings._warn.cache_clear()
 
 
 def warn_of_names(monkeypatch: Any, most: int) -> None:
-    """Of so many names each warning is logged."""
+    """Set the maximum number of names for which a warning is logged."""
     monkeypatch.setattr(open_transactions, "MAX_NAMES_WARNED", most)
 
 
 def remember_rows(monkeypatch: Any, most: int) -> None:
-    """Of so many fenced rows that a grant wrote, the moment is kept."""
+    """Set the number of fenced rows for which a grant remembers the time of its write."""
     from django_redis_locks import fencing
 
     monkeypatch.setattr(fencing, "MAX_ROWS", most)
 
 
 def commands_asked_for() -> list[str]:
-    """The commands that a user of the server has to be allowed."""
+    """The commands that a user of the server must be permitted."""
     return [*server_info.PROBES]
 
 
 def report_server(monkeypatch: Any, **info: str) -> None:
-    """Let servers report these fields of INFO besides, or instead of, their own."""
+    """Add or replace fields in the INFO of servers."""
     parse = server_info._parse_info
     monkeypatch.setattr(server_info, "_parse_info", lambda reply: {**parse(reply), **info})
 
@@ -82,5 +82,5 @@ def holds_of_dead_processes() -> list[inspection.LockInfo]:
 
 
 def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
-    """Free these, which were found before, unless they have other holders by now."""
+    """Free these locks, unless they have other holders since."""
     return dead_holders.release_found(found, "")

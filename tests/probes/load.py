@@ -1,4 +1,4 @@
-"""The load of one value, as threads call it and tasks await it."""
+"""The commands of the load of one value, for threads and tasks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tests.probes.engine import engine
 __all__ = ["BUSY", "CLAIMED", "FAILED", "FRESH", "UNCOORDINATED", "Claim"]
 
 MINUTE = 60_000
-"""In milliseconds, as leases and lifetimes of values are."""
+"""In milliseconds, like leases and lifetimes of values."""
 
 
-class both_faces:  # noqa: N801 - a decorator
-    """Make a program a method, and its twin with an ``a`` in front a coroutine function."""
+class sync_and_async:  # noqa: N801 - a decorator
+    """Make two methods of a program: a synchronous one, and a coroutine function whose name begins with ``a``."""
 
     def __init__(self, program: Callable[..., Program[Any]]) -> None:
         self._program = program
@@ -58,7 +58,7 @@ class both_faces:  # noqa: N801 - a decorator
 
 
 class LoadCalls:
-    """All keys share a hash tag, so that a Cluster has them in one slot.
+    """The load of one value. Its keys share a hash tag, so that they are in one slot of a Cluster.
 
     Args:
         key: of the cache.
@@ -86,57 +86,59 @@ class LoadCalls:
         """The load of another value of the same cache."""
         return LoadCalls(self.key, value, same_server=self.same_server)
 
-    @both_faces
+    @sync_and_async
     def claim(self, token: str, *, wait: float = 0.0, lease: float = 60, **how: Any) -> Program[Claim]:
-        wish = ClaimRequest(wait, running_loop(), lease=round(lease * 1000), token=token, **{"fresh_above": 0, **how})
-        return self._load.claiming(wish)
+        request = ClaimRequest(
+            wait, running_loop(), lease=round(lease * 1000), token=token, **{"fresh_above": 0, **how}
+        )
+        return self._load.claiming(request)
 
-    @both_faces
+    @sync_and_async
     def store(
         self, token: str, value: Any = b"new", ttl_ms: int = MINUTE, hold: Any = None, *, by_permit: bool = False
     ) -> Program[bool]:
         return self._load.storing(token, ttl_ms, value, hold, by_permit=by_permit)
 
-    @both_faces
+    @sync_and_async
     def defer(self, token: str) -> Program[str]:
         return self._load.deferring(token, None)
 
-    @both_faces
+    @sync_and_async
     def give_up(self, token: str, reason_ms: int = 0, why: str = "") -> Program[bool]:
         return self._load.giving_up(token, None, reason_ms, why)
 
-    @both_faces
+    @sync_and_async
     def check(self, token: str, lease: int = MINUTE, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         return self._load.checking(token, lease, by_permit=by_permit)
 
-    @both_faces
+    @sync_and_async
     def invalidate(self, stale_ms: int = 0, lag_ms: int = 0) -> Program[bool]:
         return self._load.invalidating(stale_ms, lag_ms)
 
-    @both_faces
+    @sync_and_async
     def read(self) -> Program[tuple[int, Any]]:
         found = yield from _sent(read_command((self._load.keys.value,)))
         return found[0]
 
-    @both_faces
+    @sync_and_async
     def clear(self) -> Program[Any]:
         return _sent(clear_command(self._load.keys.generation))
 
-    @both_faces
+    @sync_and_async
     def block(self, token: str, *others: LoadCalls, lease: int = MINUTE) -> Program[Any]:
         return _sent(block_command([self._load, *(other._load for other in others)], token, lease))
 
-    @both_faces
+    @sync_and_async
     def unblock(self, token: str, *others: LoadCalls) -> Program[Any]:
         return _sent(unblock_command([self._load, *(other._load for other in others)], token))
 
 
 def is_held(claim: Claim) -> bool:
-    """Whether a renewed claim is still its caller's, as far as this process knows."""
+    """Whether a renewed claim is still held, by the knowledge of this process."""
     return claim.hold is not None and claim.hold.state is State.HELD
 
 
 def _sent(command: Command[Any]) -> Program[Any]:
-    """Send a command, once more if the connection had been closed while it lay idle."""
+    """Send a command, once more if the idle connection had been closed."""
     reply, _, _ = yield from retry_command(command, clock.now())
     return reply

@@ -15,7 +15,7 @@ from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from tests.unit.core import holds
 
 
-def PROLONG(token: str, lease: int) -> Command[bool]:
+def renew_command(token: str, lease: int) -> Command[bool]:
     return Command("lock/renew", ("lock", "index"), (lease, token), bool)
 
 
@@ -38,9 +38,9 @@ def due(schedule: RenewalSchedule, now: float) -> list[Hold | None]:
 def test_holds_are_due_in_the_order_of_their_leases(schedule: RenewalSchedule) -> None:
     """[L10] The oldest first, across all lengths of leases, and none before its time."""
     first, second, short = a_hold(), a_hold(), a_hold()
-    schedule.add(first, PROLONG, 30_000, 100.0, 10.0)
-    schedule.add(second, PROLONG, 30_000, 101.0, 10.0)
-    schedule.add(short, PROLONG, 30_000, 101.0, 1.0)
+    schedule.add(first, renew_command, 30_000, 100.0, 10.0)
+    schedule.add(second, renew_command, 30_000, 101.0, 10.0)
+    schedule.add(short, renew_command, 30_000, 101.0, 1.0)
     assert due(schedule, 101.9) == []
     assert due(schedule, 102.0) == [short]
     assert schedule.next_due() == 110.0
@@ -53,20 +53,20 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSche
     """[L10] Python may give the address of a dead hold to a new one: its entry moves to the end. A hold whose reply
     took long is still due first. [H6] The schedule doesn't keep a hold alive."""
     reborn, slow = a_hold(), a_hold()
-    schedule.add(reborn, PROLONG, 30_000, 100.0, 10.0)
-    schedule.add(a_hold(), PROLONG, 30_000, 105.0, 10.0)
-    schedule.add(reborn, PROLONG, 30_000, 109.0, 10.0)
-    schedule.add(slow, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(reborn, renew_command, 30_000, 100.0, 10.0)
+    schedule.add(a_hold(), renew_command, 30_000, 105.0, 10.0)
+    schedule.add(reborn, renew_command, 30_000, 109.0, 10.0)
+    schedule.add(slow, renew_command, 30_000, 100.0, 10.0)
     assert [due(schedule, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
 def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalSchedule) -> None:
     """[E3] [E13] The maintenance thread, which found the hold without renewal before, doesn't replace the entry."""
     hold = a_hold()
-    schedule.add(hold, PROLONG, 30_000, 100.0, 10.0)
-    schedule.add(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
+    schedule.add(hold, renew_command, 30_000, 100.0, 10.0)
+    schedule.add(hold, renew_command, 30_000, 100.0, 60.0, replace=False)
     assert due(schedule, 110.0) == [hold]
-    schedule.add(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
+    schedule.add(hold, renew_command, 30_000, 110.0, 10.0, replace=False)
     assert due(schedule, 120.0) == [hold]
 
 
@@ -74,10 +74,10 @@ def test_released_hold_is_never_due(schedule: RenewalSchedule) -> None:
     """[L8] From before its release is sent, whether or not its entry was sorted already. Removing twice has no
     effect."""
     early, late, new = a_hold(), a_hold(), a_hold()
-    schedule.add(early, PROLONG, 30_000, 100.0, 10.0)
-    schedule.add(late, PROLONG, 30_000, 101.0, 10.0)
+    schedule.add(early, renew_command, 30_000, 100.0, 10.0)
+    schedule.add(late, renew_command, 30_000, 101.0, 10.0)
     assert due(schedule, 110.0) == [early]
-    schedule.add(new, PROLONG, 30_000, 101.0, 10.0)
+    schedule.add(new, renew_command, 30_000, 101.0, 10.0)
     for hold in (late, new, new):
         schedule.remove(hold)
     assert due(schedule, 200.0) == []
@@ -142,7 +142,7 @@ def four_holds() -> list[Hold]:
 def enter_all(schedule: RenewalSchedule, holds: list[Hold]) -> None:
     """Three holds in one time slot, and one in a later one."""
     for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
-        schedule.add(hold, PROLONG, 30_000, 100.0, period)
+        schedule.add(hold, renew_command, 30_000, 100.0, period)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3, None])
@@ -157,7 +157,7 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
         def happen(
             schedule: RenewalSchedule = schedule, other: Hold = other, gone: Any = gone, happened: Any = happened
         ) -> None:
-            schedule.add(other, PROLONG, 30_000, 100.0, 5.0)
+            schedule.add(other, renew_command, 30_000, 100.0, 5.0)
             for hold in gone:
                 schedule.remove(hold)
             happened.append(other)
@@ -180,7 +180,7 @@ def test_error_of_a_signal_handler_is_raised(schedule: RenewalSchedule) -> None:
 
     schedule._new = InterruptedDict("set", False, handler)
     with pytest.raises(RuntimeError, match="the time limit"):
-        schedule.add(a_hold(), PROLONG, 30_000, 101.0, 10.0)
+        schedule.add(a_hold(), renew_command, 30_000, 101.0, 10.0)
 
 
 # Time slots
@@ -191,7 +191,7 @@ def test_leases_that_end_together_are_due_together(schedule: RenewalSchedule) ->
     thousand leases would block the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for number, hold in enumerate(holds):
-        schedule.add(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
+        schedule.add(hold, renew_command, 30_000, 100.0 + number / (3 * BATCH), 10.0)
     assert schedule.next_due() == 110.0
     assert due(schedule, 109.9) == []
     first, second = due(schedule, 110.0), due(schedule, 110.0)
@@ -203,8 +203,8 @@ def test_leases_that_end_together_are_due_together(schedule: RenewalSchedule) ->
 def test_retry_is_not_due_early(schedule: RenewalSchedule) -> None:
     """[L9] Otherwise it would be repeated until its time has come."""
     hold = a_hold()
-    schedule.add(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
-    schedule.add(a_hold(), PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(hold, renew_command, 30_000, 110.0, 0.4, exact=True)
+    schedule.add(a_hold(), renew_command, 30_000, 100.0, 10.0)
     due(schedule, 110.0)
     assert schedule.next_due() == 110.4
     assert due(schedule, 110.39) == []
@@ -216,7 +216,7 @@ def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
     of such holds."""
     for number in range(1000):
         hold = a_hold()
-        schedule.add(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
+        schedule.add(hold, renew_command, 30_000, 100.0 + number / 1000, 10.0)
         schedule.remove(hold)
     assert schedule.next_due() == 110.0
     assert due(schedule, 111.0) == []
@@ -226,11 +226,11 @@ def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
 
 def test_new_hold_that_is_due_first_moves_the_next_due_time(schedule: RenewalSchedule) -> None:
     known, sooner = a_hold(), a_hold()
-    schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
-    schedule.add(known, PROLONG, 30_000, 100.0, 10.0)
+    schedule.add(known, renew_command, 30_000, 100.0, 10.0)
+    schedule.add(known, renew_command, 30_000, 100.0, 10.0)
     assert due(schedule, 110.0) == [known]
-    schedule.add(known, PROLONG, 30_000, 110.0, 10.0)
-    schedule.add(sooner, PROLONG, 600, 100.0, 10.0)
+    schedule.add(known, renew_command, 30_000, 110.0, 10.0)
+    schedule.add(sooner, renew_command, 600, 100.0, 10.0)
     assert due(schedule, 110.0) == [sooner]
-    schedule.add(sooner, PROLONG, 600, 110.0, 1.0)
+    schedule.add(sooner, renew_command, 600, 110.0, 1.0)
     assert schedule.next_due() == 111.0

@@ -34,16 +34,16 @@ def backend(redis_url: str) -> Iterator[RedisBackend]:
     backend.close()
 
 
-def calls(story: Callable[[], object]) -> float:
-    """Return the calls of Python and C functions per round, as cProfile counts them: the minimum of some runs, since from
-    Python 3.12 on it also counts other threads."""
-    return min(_calls(story) for _ in range(9))
+def calls(workload: Callable[[], object]) -> float:
+    """Return the calls of Python and C functions per round, as cProfile counts them: the minimum of some runs, since
+    from Python 3.12 on it also counts other threads."""
+    return min(_calls(workload) for _ in range(9))
 
 
-def _calls(story: Callable[[], object]) -> float:
+def _calls(workload: Callable[[], object]) -> float:
     profile = cProfile.Profile()
     profile.enable()
-    story()
+    workload()
     profile.disable()
     stats: Any = pstats.Stats(profile)
     return (stats.total_calls - 2) / ROUNDS  # the story, and the end

@@ -21,17 +21,17 @@ from tests.unit.backends.redis.scripted_server import ScriptedServer
 PING = pack("PING")
 
 
-class Meanwhile(list[Any]):
+class InterruptedList(list[Any]):
     """A list that calls a function once, before its next `append` or `pop`."""
 
-    def __init__(self, connections: list[Any], happens: Callable[[], object]) -> None:
+    def __init__(self, connections: list[Any], callback: Callable[[], object]) -> None:
         super().__init__(connections)
-        self._happens: Callable[[], object] | None = happens
+        self._happens: Callable[[], object] | None = callback
 
     def _happen(self) -> None:
-        happens, self._happens = self._happens, None
-        if happens is not None:
-            happens()
+        callback, self._happens = self._happens, None
+        if callback is not None:
+            callback()
 
     def append(self, connection: Any) -> None:
         self._happen()
@@ -65,16 +65,16 @@ def pooled(name: str, closed: list[str]) -> PooledConnection:
         return PooledConnection(Connection(name, closed), sock, 3600)
 
 
-def pool_closed_meanwhile(closed: list[str]) -> ConnectionPool:
+def pool_closed_during_call(closed: list[str]) -> ConnectionPool:
     """A pool with one idle connection, which is closed, as if by another thread, during the next method."""
     pool = ConnectionPool(lambda: pytest.fail("connected"), 3600)
-    pool._idle = Meanwhile([pooled("first", closed)], pool.close)
+    pool._idle = InterruptedList([pooled("first", closed)], pool.close)
     return pool
 
 
 def test_connection_returned_while_all_are_closed_is_kept(closed: list[str]) -> None:
     """[H24] Otherwise it would be lost with an open socket. Without the GIL this is likely."""
-    pool = pool_closed_meanwhile(closed)
+    pool = pool_closed_during_call(closed)
     pool.push(pooled("second", closed), clock.now())
     assert closed == ["first"]
     assert [connection.redispy_connection.name for connection in pool._idle] == ["second"]
@@ -82,7 +82,7 @@ def test_connection_returned_while_all_are_closed_is_kept(closed: list[str]) -> 
 
 def test_connection_taken_while_all_are_closed_is_never_both(closed: list[str]) -> None:
     """[H21] A connection is either taken or closed."""
-    pool = pool_closed_meanwhile(closed)
+    pool = pool_closed_during_call(closed)
     with pytest.raises(pytest.fail.Exception, match="connected"):
         pool.execute(PING)
     assert closed == ["first"]
@@ -99,7 +99,7 @@ def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
     assert closed == ["a", "b", "c"]
 
 
-def rush(pool: ConnectionPool, many: int) -> None:
+def open_many(pool: ConnectionPool, many: int) -> None:
     """Open this many connections at once, and return them."""
     connections = [pool._connect() for _ in range(many)]
     for connection in connections:
@@ -114,7 +114,7 @@ def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sync_connections.timers, "call_at", lambda at, callback: timers.append(callback))
     with ScriptedServer() as server:
         pool = ConnectionPool(connection_makers(server.url, {"socket_timeout": 5.0, "protocol": 2})[0], 3600)
-        rush(pool, 30)
+        open_many(pool, 30)
         assert len(pool._idle) == 20
         ends = [connection.replace_at for connection in pool._idle]
         assert max(ends) - min(ends) > 60
@@ -147,7 +147,7 @@ def test_request_timeout_replaces_all_idle_connections() -> None:
         def request_from_loop() -> object:
             return runner.run(execute())
 
-        rush(pool, 3)
+        open_many(pool, 3)
         for timed_out, next_one in ((request_from_loop, request_from_thread), (request_from_thread, request_from_loop)):
             request_from_loop()
             server.reply_with(None)
