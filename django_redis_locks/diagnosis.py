@@ -14,11 +14,11 @@ from .primitives.shared.fence_counter import raising
 if TYPE_CHECKING:
     from .core.server_info import Facts, FenceCounter
 
-PATIENCE: Final = 2.0
+DEFAULT_TIMEOUT: Final = 2.0
 """The default ``timeout`` of ``facts``, in seconds."""
 
 
-def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
+def facts(using: str = DEFAULT, *, timeout: float = DEFAULT_TIMEOUT) -> Facts:
     """Read version, role, settings and limits of the server of an alias.
 
     Args:
@@ -37,7 +37,7 @@ def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
     return client.engine.backend.facts(client.settings.key_prefix, timeout)
 
 
-async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
+async def afacts(using: str = DEFAULT, *, timeout: float = DEFAULT_TIMEOUT) -> Facts:
     """Read version, role, settings and limits of the server of an alias.
 
     Args:

@@ -127,7 +127,7 @@ def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.C
     for cache, location, options in caches.redis_caches():
         try:
             other = settings.backend(location, _with_short_timeouts(options)).facts(
-                settings.key_prefix, diagnosis.PATIENCE
+                settings.key_prefix, diagnosis.DEFAULT_TIMEOUT
             )
         except (LockBackendError, TypeError, ValueError):
             continue  # the cache is down, which isn't the subject of this check
@@ -141,7 +141,7 @@ def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.C
 
 def _with_short_timeouts(options: Mapping[str, Any]) -> dict[str, Any]:
     """The connection options of a cache, with the time limit of this check."""
-    return {**options, "socket_timeout": diagnosis.PATIENCE, "socket_connect_timeout": diagnosis.PATIENCE}
+    return {**options, "socket_timeout": diagnosis.DEFAULT_TIMEOUT, "socket_connect_timeout": diagnosis.DEFAULT_TIMEOUT}
 
 
 def _version(facts: Facts) -> tuple[int, ...]:

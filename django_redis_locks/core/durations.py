@@ -1,6 +1,6 @@
-"""Checks and converts durations that users pass in. No other module does.
+"""Validates and converts durations from users; no other module does.
 
-They are seconds (int or float) or a ``timedelta``; leases become milliseconds, waits stay seconds.
+A duration is a number of seconds or a ``timedelta``. Leases are converted to milliseconds, waits to seconds.
 """
 
 from __future__ import annotations

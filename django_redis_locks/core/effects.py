@@ -1,4 +1,4 @@
-"""The effects of programs, and the interface of what carries them out.
+"""The effects of programs, and the interface of the performer that executes them.
 
 A lock's logic is written as *programs*: generators that yield effects and receive their replies. They use no sockets,
 threads or event loops, and no clock but the engine's. So one program serves synchronous and asynchronous callers, and a
@@ -41,22 +41,22 @@ class ReportUnreachable(Effect[float]):
     Attributes:
         sent: when the request was sent.
         failure: the reason, for the errors of other callers.
-        patience: seconds without any reply after which the server counts as down, for all callers of this process.
+        give_up_after: seconds without any reply after which the server counts as down, for all callers of this process.
     """
 
     sent: float
     failure: str
-    patience: float
+    give_up_after: float
 
 
 @dataclass(slots=True)
 class Wait(Effect[Attempt | None]):
     """Sleep until the waiter may try to acquire. Returns its attempt, or None if there is none before ``until``.
 
-    The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue tries: at once if no
-    waiter tried before it or a lock was handed over; later after a wake-up since the last attempt, after ``pause``
-    seconds (None keeps the time that the last head chose), or at ``until``. ``position`` comes from the reply to the
-    last attempt.
+    The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue may try: at once if no
+    waiter has tried before it or a lock was handed over; otherwise after a wake-up since the last attempt, after
+    ``pause`` seconds (None: at the time that the last head chose), or at ``until``. ``position`` comes from the reply
+    to the last attempt.
     """
 
     local: ClassVar[bool] = False

@@ -83,8 +83,8 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Vanished(Event):
-    """Handed over at its release, and gone before the next waiter of this process took it over. It may have been lost
-    before its release. There is no signal of it."""
+    """A lock that was handed over at its release was gone before the next waiter of this process adopted it. It may
+    have been lost before its release. There is no signal for this event."""
 
     level = logging.WARNING
     text = "Lock %(lock_name)s was gone when it was handed over after its release: it may have been lost before that"
@@ -154,8 +154,8 @@ def _deliver(event: Event) -> None:
     for listen in (_write, *_listeners):
         try:
             listen(event)
-        except Exception:  # noqa: BLE001 - whatever a listener does, the lock goes on
-            with contextlib.suppress(Exception):  # a logging filter may be what fails
+        except Exception:  # noqa: BLE001 - an exception of a listener must not affect the lock
+            with contextlib.suppress(Exception):  # a logging filter may have failed
                 _log.exception("A listener to lock events failed")
 
 

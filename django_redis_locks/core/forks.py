@@ -28,7 +28,7 @@ _mutex = threading.RLock()
 
 def reset_in_child(aware: ForkAware) -> None:
     """Call ``aware.after_fork_in_child()`` in every forked child, for as long as the object lives. The order of the
-    objects is undefined: none may use another one."""
+    calls is undefined, so the method must not use other such objects."""
     _aware.add(aware)
 
 
@@ -57,10 +57,11 @@ def pid() -> int:
 
 
 def _reset() -> None:
-    """Reset all objects once per process, even if one fails, because shared state would be worse. Raise the first error.
+    """Reset all objects once per process, even if one fails, because shared state would be worse. Raise the first
+    error.
 
-    ``known_pid`` changes last, so that no other thread of the child continues with the parent's state. If a signal handler
-    interrupts the reset, it doesn't change, and the next call of ``pid()`` repeats the reset."""
+    ``known_pid`` changes last, so that no other thread of the child continues with the parent's state. If a signal
+    handler interrupts the reset, it doesn't change, and the next call of ``pid()`` repeats the reset."""
     global known_pid  # noqa: PLW0603 - one per process
     failures = []
     with _mutex:

@@ -249,7 +249,7 @@ class Grant:
             LockAlreadyHeld: another block has this grant.
             TypeError: the lock has ``auto_release=False``.
         """
-        if running_loop() is not None:  # its end would be refused
+        if running_loop() is not None:  # raise now, because the release at the end of the block would raise
             self.lock.performer.may_block()
         self._begin_block()
         return self

@@ -130,7 +130,7 @@ class Hold:
         """How many times in a row the lock was handed over within this process while another process may have
         waited."""
         self.watched = False
-        """The maintenance thread knows this hold."""
+        """The maintenance thread renews this hold, or reports its loss."""
         self.reserved_fences = 0
         """The number of fences after its own that are reserved for local waiters that adopt the lock without a
         request."""

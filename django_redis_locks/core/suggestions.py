@@ -22,11 +22,11 @@ def closest(
         synonyms: other names of the known ones, in lower case. A synonym may have a synonym.
         similarity: the least similarity, from 0 to 1.
     """
-    spelled = {str(each).lower(): str(each) for each in known}
+    spelling = {str(known_name).lower(): str(known_name) for known_name in known}
     meant = str(name).lower()
-    while meant not in spelled and meant in synonyms:
+    while meant not in spelling and meant in synonyms:
         meant = synonyms[meant]
-    return next((spelled[found] for found in get_close_matches(meant, spelled, 1, similarity)), None)
+    return next((spelling[match] for match in get_close_matches(meant, spelling, 1, similarity)), None)
 
 
 def did_you_mean(suggestion: str | None, otherwise: str = "") -> str:

@@ -1,1 +1,1 @@
-"""Carries programs out on one store: threads, timers and queues."""
+"""The engine: executes programs on one store, with its threads, timers and wait queues."""

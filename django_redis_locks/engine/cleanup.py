@@ -67,8 +67,8 @@ class CleanupQueue:
             return
         replies: list[Any]
         try:
-            patience = max(0.05, min(self._engine.tuning.maintenance_timeout, until - clock.now()))
-            replies = self._backend.call_many([command for command, _, _ in due], patience)
+            timeout = max(0.05, min(self._engine.tuning.maintenance_timeout, until - clock.now()))
+            replies = self._backend.call_many([command for command, _, _ in due], timeout)
         except Exception as error:  # noqa: BLE001 - after any error the commands are sent again
             replies = [LockBackendError(repr(error))] * len(due)
         next_try = clock.now() + 1.0

@@ -133,7 +133,7 @@ class Engine:
         return self.backend.call_many(commands, self.tuning.socket_timeout)
 
     def _report_unreachable(self, effect: ReportUnreachable) -> float:
-        return self._outage.failed(effect.sent, effect.failure, effect.patience, self.backend.probe, self)
+        return self._outage.failed(effect.sent, effect.failure, effect.give_up_after, self.backend.probe, self)
 
     def _subscribe(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()

@@ -128,9 +128,7 @@ class MaintenanceThread:
         """Carry out a cleanup in the background."""
         self._reset_if_forked()
         self.submit(lambda: self._cleanups.add(effect))
-        with contextlib.suppress(
-            LockBackendError
-        ):  # the caller is handling an error of its own, which must not be masked
+        with contextlib.suppress(LockBackendError):  # must not mask the error that the caller is handling
             self._thread.start()
 
     def send(self, command: Command[int], lock_id: LockId) -> None:

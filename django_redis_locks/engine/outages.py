@@ -92,14 +92,16 @@ class Outage:
         if was_down:
             self._engine.submit_notice(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
-    def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Prober) -> float:
+    def failed(
+        self, sent: float, failure: str, give_up_after: float, probe: Callable[[], object], engine: Prober
+    ) -> float:
         """Record that a request got no reply.
 
         Args:
             sent: when it was sent.
             failure: the reason, for the errors of callers that fail immediately from now on.
-            patience: seconds for which the caller retries an unreachable server. The caller with the fewest seconds
-                decides when the server counts as down.
+            give_up_after: seconds for which the caller retries an unreachable server. The caller with the fewest
+                seconds decides when the server counts as down.
             probe: sends a request; raises ``LockBackendError`` if the server can't be reached.
             engine: the caller's engine.
 
@@ -109,13 +111,13 @@ class Outage:
         now = clock.now()
         with self._mutex:
             if self._down:
-                return self._since + patience - now
+                return self._since + give_up_after - now
             continues = self.suspected and sent <= self._last + 2 * engine.tuning.max_retry_delay
             if not continues:
                 self._since = now  # earlier failures belong to another outage
             self._last = now
             self.suspected = True
-            left = self._since + patience - now
+            left = self._since + give_up_after - now
             if left > 0 or not continues:  # a single failure isn't an outage
                 return left
             self._failure, self._probe, self._engine = failure, probe, engine

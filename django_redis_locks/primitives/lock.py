@@ -85,7 +85,8 @@ class Lock(BaseLock):
         return Command("lock/renew", listed, (lease, token), parse_renew)
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """Return a function of a token and a lease that makes the command by which a hold gets a token of its own."""
+        """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
+        holder and the fence of this hold."""
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
         holder_text = holders.describe(forks.known_pid, thread, self.name, self.options.metadata)

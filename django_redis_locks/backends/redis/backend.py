@@ -122,8 +122,8 @@ class RedisBackend(Backend):
                 replies = self._pool.execute_many(requests, timeout)
             missing = [index for index, reply in enumerate(replies) if _unknown_script(reply)]
             if missing:
-                again = self._pool.execute_many([by_source(commands[index]) for index in missing], timeout)
-                for index, reply in zip(missing, again, strict=True):
+                repeated = self._pool.execute_many([by_source(commands[index]) for index in missing], timeout)
+                for index, reply in zip(missing, repeated, strict=True):
                     replies[index] = reply
         except Failure as failure:
             return [self._error_of_failure(failure)] * len(commands)

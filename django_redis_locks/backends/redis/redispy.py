@@ -80,8 +80,8 @@ def connection_makers(
     # Handshakes use redis-py's own parsers, because hiredis's don't expose surplus bytes that they have read
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 
-    def make(**more: Any) -> Any:
-        connection: Any = connection_class(**kwargs | more)
+    def make(**overrides: Any) -> Any:
+        connection: Any = connection_class(**kwargs | overrides)
         # They use redis-py's own packer, because hiredis's crashes the process when a signal handler raises inside it
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
@@ -204,8 +204,8 @@ class _DeadlineSocket:
         self.sock.settimeout(left if self._recv_timeout is None else min(left, self._recv_timeout))
         return self.sock
 
-    def recv(self, *how: Any) -> bytes:
-        data: bytes = self._with_time_left().recv(*how)
+    def recv(self, *args: Any) -> bytes:
+        data: bytes = self._with_time_left().recv(*args)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
             raise ProtocolError(f"the replies to a handshake have more than {MAX_HANDSHAKE_BYTES} bytes")

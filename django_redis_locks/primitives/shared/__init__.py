@@ -1,1 +1,1 @@
-"""What several kinds of locks share; none of it is a kind."""
+"""Modules that several primitives share: programs, commands, retries, waiting, and values."""
