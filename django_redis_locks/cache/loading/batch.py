@@ -163,9 +163,9 @@ class _BatchEntry:
         """Start the load of this key; False if another caller of this process is loading it."""
         if self.request.nested_in(self.request.lock_id) is not None:
             return False
-        inflight, leads = self.request.coordinator.single_flight.join(self.request.key)
-        self.inflight = inflight if leads else None
-        return leads
+        inflight, is_leader = self.request.coordinator.single_flight.join(self.request.key)
+        self.inflight = inflight if is_leader else None
+        return is_leader
 
     def without_claim(self) -> _BatchEntry:
         """Load without a claim, and without followers."""

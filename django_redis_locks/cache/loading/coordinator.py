@@ -166,7 +166,7 @@ class CacheCoordinator:
         self.forget(retry.key)
         yield from self.load(retry.key, "").invalidating(stale_ms, lag_ms, self.retry_limits)
         if not self.same_server:  # last: each attempt would delete values written since
-            yield Delete(retry.user_key, retry.version, stored=retry.key)
+            yield Delete(retry.user_key, retry.version, stored_key=retry.key)
         self.forget(retry.key)
 
     def forget(self, key: str) -> None:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class Fetch(Effect[Any]):
     """Read a value from the cache; ``MISSING`` if there is none.
 
-    In this effect and those below, ``key`` is the caller's key, and ``stored`` the key as the cache stores it.
+    In this effect and those below, ``key`` is the caller's key, and ``stored_key`` the key as the cache stores it.
     """
 
     local: ClassVar[bool] = False
 
     key: str
     version: int | None
-    stored: str
+    stored_key: str
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Store(Effect[None]):
 
     key: str
     version: int | None
-    stored: str
+    stored_key: str
     value: Any
     seconds: float | None
 
@@ -82,7 +82,7 @@ class Delete(Effect[None]):
 
     key: str
     version: int | None
-    stored: str
+    stored_key: str
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Lead(Effect[None]):
     local: ClassVar[bool] = False
 
     program: Program[None]
-    unstarted: Callable[[], object]
+    on_unstarted: Callable[[], object]
     """Ends the load for its followers. Called if the task is cancelled before it begins, because its loop stops."""
 
 
@@ -115,7 +115,7 @@ class LeadInBackground(Effect[None]):
     local: ClassVar[bool] = False
 
     program: Program[None]
-    unstarted: Callable[[], object]
+    on_unstarted: Callable[[], object]
     in_task: bool
 
 
@@ -125,7 +125,7 @@ class Follow(Effect["LoadOutcome | None"]):
 
     Attributes:
         or_claimed: a thread also stops waiting when the load is claimed.
-        leads: the caller leads the load, and waits for it even after its followers have stopped waiting.
+        is_leader: the caller leads the load, and waits for it even after its followers have stopped waiting.
     """
 
     local: ClassVar[bool] = False
@@ -134,7 +134,7 @@ class Follow(Effect["LoadOutcome | None"]):
     inflight: InflightLoad
     until: float
     or_claimed: bool = False
-    leads: bool = False
+    is_leader: bool = False
 
 
 class _CacheAccess:
@@ -148,21 +148,21 @@ class _CacheAccess:
         self._alias = alias
         self._make_key = make_key
 
-    def _makes_same_key(self, key: str, version: int | None, stored: str) -> bool:
+    def _makes_same_key(self, key: str, version: int | None, stored_key: str) -> bool:
         """Whether the cache makes the same stored key in this thread as it did for the caller."""
         try:
-            return self._make_key(key, version) == stored
+            return self._make_key(key, version) == stored_key
         except Exception:  # noqa: BLE001 - whatever a key function raises without a tenant
             return False
 
     @contextmanager
     def _cache(self, effect: Fetch | Store | Delete) -> Iterator[Any]:
-        if self._makes_same_key(effect.key, effect.version, effect.stored):
+        if self._makes_same_key(effect.key, effect.version, effect.stored_key):
             yield caches[self._alias]
             return
         # Only then: a cache that delegates to another one needs the key as the caller passed it
         cache = caches.create_connection(self._alias)
-        vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored))
+        vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored_key))
         try:
             yield cache
         finally:
@@ -178,16 +178,16 @@ class _CacheAccess:
 
     def fetch_many(self, effect: FetchMany) -> dict[str, Any]:
         version, keys = effect.version, effect.keys
-        if all(self._makes_same_key(key, version, stored) for key, stored in keys.items()):
+        if all(self._makes_same_key(key, version, stored_key) for key, stored_key in keys.items()):
             return caches[self._alias].get_many(list(keys), version=version)
-        found = {key: self.fetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        found = {key: self.fetch(Fetch(key, version, stored_key)) for key, stored_key in keys.items()}
         return {key: value for key, value in found.items() if value is not MISSING}
 
     async def afetch_many(self, effect: FetchMany) -> dict[str, Any]:
         version, keys = effect.version, effect.keys
-        if all(self._makes_same_key(key, version, stored) for key, stored in keys.items()):
+        if all(self._makes_same_key(key, version, stored_key) for key, stored_key in keys.items()):
             return await caches[self._alias].aget_many(list(keys), version=version)
-        found = {key: await self.afetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        found = {key: await self.afetch(Fetch(key, version, stored_key)) for key, stored_key in keys.items()}
         return {key: value for key, value in found.items() if value is not MISSING}
 
     def store(self, effect: Store) -> None:
@@ -266,7 +266,7 @@ class LoadPerformer:
         if not effect.inflight.is_done():
             self.engine.may_block()
             return effect.single_flight.follow(
-                effect.inflight, effect.until, or_claimed=effect.or_claimed, leads=effect.leads
+                effect.inflight, effect.until, or_claimed=effect.or_claimed, is_leader=effect.is_leader
             )
         return effect.inflight.outcome
 
@@ -274,7 +274,7 @@ class LoadPerformer:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - a coroutine runs in a loop
         event = TaskEvent(loop, self.engine.call_at)
-        return await effect.single_flight.afollow(effect.inflight, effect.until, event, leads=effect.leads)
+        return await effect.single_flight.afollow(effect.inflight, effect.until, event, is_leader=effect.is_leader)
 
     async def _alead(self, effect: Lead) -> None:
         self._in_task(effect)
@@ -293,7 +293,7 @@ class LoadPerformer:
         def end_if_unstarted(_: object) -> None:
             if getgeneratorstate(effect.program) == GEN_CREATED:
                 effect.program.close()
-                effect.unstarted()
+                effect.on_unstarted()
 
         background.in_task(arun(effect.program, self)).add_done_callback(end_if_unstarted)
 

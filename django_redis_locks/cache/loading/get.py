@@ -59,9 +59,9 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     longest = yield from _longest_wait(request)
     until = begin + min(request.options.wait, longest)
     while True:
-        inflight, leads = single_flight.join(request.key)
+        inflight, is_leader = single_flight.join(request.key)
         outcome: LoadOutcome | None
-        if leads:
+        if is_leader:
             outcome = yield from _lead(request, inflight, until)
         elif request.start_following(inflight):
             outcome = yield from _follow(request, inflight, until)
@@ -71,11 +71,11 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         if outcome is LOAD_ALONE:
             return (yield from _load_alone(request))
         now = clock.now()
-        if outcome is not None and outcome is not RETRY and (leads or outcome.is_valid_since(begin)):
-            if not leads:
+        if outcome is not None and outcome is not RETRY and (is_leader or outcome.is_valid_since(begin)):
+            if not is_leader:
                 metrics.count(coordinator.alias, metrics.WAITS)
             return result_for_caller(
-                request, outcome, leads, 0.0 if leads and outcome.source == "loaded" else now - begin
+                request, outcome, is_leader, 0.0 if is_leader and outcome.source == "loaded" else now - begin
             )
         if now >= until:
             metrics.count(coordinator.alias, metrics.TIMEOUTS)
@@ -100,7 +100,7 @@ def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program
         publish_outcome(request, inflight, _claim_and_load(request, inflight, until)),
         partial(single_flight.finish, request.key, inflight, RETRY),
     )
-    outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, leads=True)
+    outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, is_leader=True)
     return outcome
 
 
@@ -141,8 +141,8 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     this caller knows of."""
     coordinator = request.coordinator
     coordinator.forget(request.key)
-    inflight, leads = coordinator.single_flight.join(request.key)
-    inflight = inflight if leads else InflightLoad()
+    inflight, is_leader = coordinator.single_flight.join(request.key)
+    inflight = inflight if is_leader else InflightLoad()
     claim = None
     if request.cacheable:
         try:
@@ -154,7 +154,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
         publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND)),
         partial(abandon_unstarted, request, inflight, claim),
     )
-    outcome = yield Follow(coordinator.single_flight, inflight, inf, leads=True)
+    outcome = yield Follow(coordinator.single_flight, inflight, inf, is_leader=True)
     return result_for_caller(request, outcome, True, 0.0)
 
 

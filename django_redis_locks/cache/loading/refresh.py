@@ -40,9 +40,9 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         return result
     if options.refresh == "inline" and (yield from transactions.never_leaves_transactions(request)):
         return result
-    inflight, leads = single_flight.join(request.key)
+    inflight, is_leader = single_flight.join(request.key)
     wait = options.wait_stale if result.source == "stale" else 0.0
-    if not leads:
+    if not is_leader:
         begin = clock.now()
         outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
         return (
@@ -57,22 +57,22 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
     if claim is None:
         outcome = RETRY if current is None else outcome_of_read(request, current, as_of)
         single_flight.finish(request.key, inflight, outcome)
-        return _refreshed_or(request, outcome, result, leads=True)
-    unstarted = partial(abandon_unstarted, request, inflight, claim)
+        return _refreshed_or(request, outcome, result, is_leader=True)
+    on_unstarted = partial(abandon_unstarted, request, inflight, claim)
     if options.refresh == "inline" and not wait:
         yield Lead(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)), unstarted
+            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)), on_unstarted
         )
-        outcome = yield Follow(single_flight, inflight, inf, leads=True)
-        return result if outcome is None else _refreshed_or(request, outcome, result, leads=True)
+        outcome = yield Follow(single_flight, inflight, inf, is_leader=True)
+        return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(
             publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)),
-            unstarted,
+            on_unstarted,
             request.asynchronous,
         )
         outcome = (yield Follow(single_flight, inflight, as_of + wait)) if wait else None
-        return result if outcome is None else _refreshed_or(request, outcome, result, leads=True)
+        return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     single_flight.finish(request.key, inflight, RETRY)
     hand_over(request, claim)
     return result
@@ -110,22 +110,22 @@ def _claim_refresh(
 
 
 def _refreshed_or(
-    request: LoadRequest, outcome: LoadOutcome, result: LoadResult[Any], *, leads: bool = False
+    request: LoadRequest, outcome: LoadOutcome, result: LoadResult[Any], *, is_leader: bool = False
 ) -> LoadResult[Any]:
     """Return the refreshed value, or ``result`` if the load failed or has no value for this caller."""
     if outcome is RETRY:
         return result
     if outcome.error is not None:
-        if leads and not request.options.stale_if_error:
+        if is_leader and not request.options.stale_if_error:
             raise outcome.error
         return result
-    return result_for_caller(request, outcome, leads, 0.0)
+    return result_for_caller(request, outcome, is_leader, 0.0)
 
 
-def result_for_caller(request: LoadRequest, outcome: LoadOutcome, leads: bool, waited: float) -> LoadResult[Any]:
+def result_for_caller(request: LoadRequest, outcome: LoadOutcome, is_leader: bool, waited: float) -> LoadResult[Any]:
     """Return the value of a load to one of its callers, or raise its error. Followers get copies."""
     if outcome.error is not None:
-        raise outcome.failure(leads)
-    value = outcome.value if leads else outcome.copy()
-    source = outcome.source if leads or outcome.source in ("stale", "unlocked") else "waited"
+        raise outcome.failure(is_leader)
+    value = outcome.value if is_leader else outcome.copy()
+    source = outcome.source if is_leader or outcome.source in ("stale", "unlocked") else "waited"
     return LoadResult(value, source, outcome.fresh_for, waited)

@@ -29,14 +29,14 @@ ABSENT = -2, None
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
     """Return the remaining milliseconds of a value, and its data: -2 and None if there is none."""
     reads, key = request.coordinator.reads, (running_loop(), request.key, request.needs_lifetime)
-    read, leads = reads.join(key)
-    if not leads:
+    read, is_leader = reads.join(key)
+    if not is_leader:
         until = clock.now() + request.coordinator.performer.tuning.socket_timeout
         outcome: LoadOutcome | None = yield Follow(reads, read, until)
         if outcome is not None and outcome.value == ABSENT:
             return ABSENT
-        read, leads = reads.join(key)
-        if not leads:
+        read, is_leader = reads.join(key)
+        if not is_leader:
             outcome = yield Follow(reads, read, until)
             if outcome is None or outcome is RETRY:
                 return (yield from _read(request))

@@ -62,10 +62,10 @@ class LoadOutcome:
         """Whether a follower whose call began at this time may get this outcome."""
         return not self.leader_only and begin <= self.as_of
 
-    def failure(self, leads: bool) -> BaseException:
+    def failure(self, is_leader: bool) -> BaseException:
         """Return the loader's exception: itself for the leader, a copy for a follower."""
         assert self.error is not None  # noqa: S101 - it failed
-        return self.error if leads else for_another_caller(self.error, self._traceback)
+        return self.error if is_leader else for_another_caller(self.error, self._traceback)
 
     def copy(self) -> Any:
         """Return a copy of the value for a follower, as a read from the cache would."""
@@ -212,14 +212,14 @@ class SingleFlight:
             return found
 
     def follow(
-        self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, leads: bool = False
+        self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, is_leader: bool = False
     ) -> LoadOutcome | None:
         """Wait for a load in this thread.
 
         Args:
             until: the end of the wait, on the monotonic clock.
             or_claimed: also stop waiting when the load is claimed.
-            leads: the caller leads the load: it waits even if followers have stopped waiting.
+            is_leader: the caller leads the load: it waits even if followers have stopped waiting.
 
         Returns:
             The outcome, or None if the load takes longer or was abandoned.
@@ -227,19 +227,19 @@ class SingleFlight:
         event = ThreadEvent()
         try:
             self._add_event(inflight, event)
-            while not (or_claimed and inflight.claimed) and (left := _seconds_left(inflight, until, leads)) > 0:
+            while not (or_claimed and inflight.claimed) and (left := _seconds_left(inflight, until, is_leader)) > 0:
                 event.wait(left)
         finally:
             self._remove_event(inflight, event)
         return inflight.outcome
 
     async def afollow(
-        self, inflight: InflightLoad, until: float, event: TaskEvent, *, leads: bool = False
+        self, inflight: InflightLoad, until: float, event: TaskEvent, *, is_leader: bool = False
     ) -> LoadOutcome | None:
         """Wait for a load in a task: ``follow`` for coroutines, woken through ``event``."""
         try:
             self._add_event(inflight, event)
-            while (left := _seconds_left(inflight, until, leads)) > 0:
+            while (left := _seconds_left(inflight, until, is_leader)) > 0:
                 await event.wait(left)
         finally:
             self._remove_event(inflight, event)
@@ -257,6 +257,6 @@ class SingleFlight:
                     inflight.events.remove(event)
 
 
-def _seconds_left(inflight: InflightLoad, until: float, leads: bool) -> float:
+def _seconds_left(inflight: InflightLoad, until: float, is_leader: bool) -> float:
     """Return for how many more seconds a caller waits."""
-    return 0.0 if inflight.is_done() else (until if leads else min(until, inflight.abandoned_at)) - clock.now()
+    return 0.0 if inflight.is_done() else (until if is_leader else min(until, inflight.abandoned_at)) - clock.now()

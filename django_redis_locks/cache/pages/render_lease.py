@@ -55,8 +55,8 @@ class RenderLease:
         """
         until = clock.now() + wait
         while True:
-            inflight, leads = self._coordinator.single_flight.join(self._key)
-            if leads:
+            inflight, is_leader = self._coordinator.single_flight.join(self._key)
+            if is_leader:
                 self._inflight = inflight
                 yield from self._claim_lease(max(until - clock.now(), 0.0))
                 return

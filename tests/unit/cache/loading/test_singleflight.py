@@ -27,7 +27,7 @@ class Followers:
 
     def __init__(self) -> None:
         self.single_flight = SingleFlight()
-        self.inflight, self.leads = self.single_flight.join("k")
+        self.inflight, self.is_leader = self.single_flight.join("k")
         self.outcome = LoadOutcome("value")
         self.pool = ThreadPoolExecutor(FOLLOWER_COUNT)
         self.waits: list[Future[LoadOutcome | None]] = []
@@ -128,14 +128,14 @@ def test_follower_does_not_see_changes_by_the_leader_after_the_load(followers: F
 def test_one_of_many_concurrent_calls_leads() -> None:
     """[S52] [S20] `join` looks up and starts a load in one step."""
     single_flight, barrier = SingleFlight(), threading.Barrier(8)
-    leads: list[int] = []
+    is_leader: list[int] = []
     before = sys.getswitchinterval()
 
     def add() -> None:
         for turn in range(200):
             barrier.wait(PATIENCE)
             if single_flight.join(f"k{turn}")[1]:
-                leads.append(turn)
+                is_leader.append(turn)
 
     sys.setswitchinterval(1e-6)
     try:
@@ -144,7 +144,7 @@ def test_one_of_many_concurrent_calls_leads() -> None:
                 call.result(PATIENCE)
     finally:
         sys.setswitchinterval(before)
-    assert sorted(leads) == list(range(200))
+    assert sorted(is_leader) == list(range(200))
 
 
 def test_outcome_of_a_load_is_valid_for_followers_that_joined_before_its_as_of_time() -> None:
@@ -159,8 +159,8 @@ def test_end_of_a_forgotten_load_does_not_end_its_successor() -> None:
     single_flight = SingleFlight()
     old, _ = single_flight.join("k")
     single_flight.forget("k")
-    new, leads = single_flight.join("k")
-    assert leads
+    new, is_leader = single_flight.join("k")
+    assert is_leader
     single_flight.finish("k", old, LoadOutcome("old"))
     assert single_flight.join("k") == (new, False)
 
