@@ -56,11 +56,11 @@ class Delivery:
             self.header = replace(self.header, follows=job.id)
             return job
         if how == "wait":
-            patience = conflict_wait(task)
-            if self.waited < patience:
+            max_wait = conflict_wait(task)
+            if self.waited < max_wait:
                 begin = clock.now()
                 # the end of lock_min_hold doesn't change the record
-                left = min(patience - self.waited, job.left if job.state == "done" else inf)
+                left = min(max_wait - self.waited, job.left if job.state == "done" else inf)
                 now = self.job_record.wait_for_change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now

@@ -57,9 +57,9 @@ class LockOptions:
     call_limits: RetryLimits = field(init=False)
 
     def __post_init__(self) -> None:
-        patience = self.backend_wait
-        object.__setattr__(self, "acquire_limits", RetryLimits(patience, patience if self.fail_open else inf))
-        object.__setattr__(self, "call_limits", RetryLimits(patience, patience))
+        backend_wait = self.backend_wait
+        object.__setattr__(self, "acquire_limits", RetryLimits(backend_wait, backend_wait if self.fail_open else inf))
+        object.__setattr__(self, "call_limits", RetryLimits(backend_wait, backend_wait))
 
 
 @dataclass(slots=True)
