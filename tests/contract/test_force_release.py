@@ -14,7 +14,6 @@ def test_force_release_frees_the_lock_and_its_holder_loses_it(
     face: Face, alice: Caller, bob: Caller, events: list[Event]
 ) -> None:
     """[F10] The loss is reported once; the holder's release then raises LockLost."""
-
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     assert bob(lock.force_release, reason="a test")

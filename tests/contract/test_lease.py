@@ -170,7 +170,6 @@ def test_block_of_a_generator_is_renewed_when_the_thread_it_began_in_has_ended(
 
 def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, alice: Caller, bob: Caller) -> None:
     """[L3] [F11] During the body, with the grant, once."""
-
     lost: list[Grant] = []
     in_loop: list[bool] = []
 

@@ -18,7 +18,6 @@ def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
     """[S32] By the store's clock. A repeated claim succeeds, as after a lost reply."""
-
     for _ in range(2):
         claim = alice(any_load.claim, MINE)
         assert (claim.verdict, claim.value_left, claim.value) == (CLAIMED, -2, None)

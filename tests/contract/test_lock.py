@@ -222,7 +222,6 @@ def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Fac
 
 def test_with_a_grant_that_a_block_holds_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:
     """[L1] The end of the inner block would free the lock during the outer one."""
-
     lock = face.lock()
     with inside(alice, lock) as grant:
         for caller in (alice, bob):

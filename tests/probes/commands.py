@@ -41,7 +41,6 @@ class Side:
     def __init__(self, alias: str) -> None:
         self.backend = locks[alias].engine.backend
         self.backend.close()  # another test may have closed idle connections, and these commands aren't repeated
-
         self.fences: list[int] = []
         self.ranks: dict[int, int] = {}
 

@@ -138,7 +138,6 @@ def check(case: Case, tune: Tune) -> None:
 
 def no_cleanup(patch: pytest.MonkeyPatch) -> None:
     """[H2] A token that a request without a reply left in the store is not deleted."""
-
     real = LockPrograms._cleanup
     patch.setattr(LockPrograms, "_cleanup", lambda self, token: real(self, process.PROCESS + "unknown"))
 

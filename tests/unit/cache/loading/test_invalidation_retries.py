@@ -92,7 +92,6 @@ class Outage:
     @property
     def pauses(self) -> list[float]:
         """The seconds between two rounds of requests."""
-
         times = list(dict.fromkeys(self.times))
         return [after - before for before, after in pairwise(times)]
 
@@ -178,7 +177,6 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
 @pytest.mark.parametrize("interruption", [asyncio.CancelledError, GeneratorExit])
 def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type[BaseException]) -> None:
     """[S6] Its task is cancelled or its coroutine closed before all keys are invalidated."""
-
     outage.down = None
     for key in ("a", "b"):
         cache.set(key, "old")
