@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from . import beat as _beat  # noqa: F401 - these connect themselves
-from . import cache_refresh as _loads  # noqa: F401 - its task is a worker's
+from . import beat as _beat  # noqa: F401 - connects signal handlers, as does checks
+from . import cache_refresh as _cache_refresh  # noqa: F401 - registers a task
 from . import checks as _checks  # noqa: F401
 from .errors import DuplicateTask, IdempotencyKeyReused
 from .run_lock import RunLock

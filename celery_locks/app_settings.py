@@ -9,13 +9,13 @@ from django_redis_locks import locks
 if TYPE_CHECKING:
     from celery import Celery
 
-_adopted: Any = None
+_applied: Any = None
 
 
 def apply_settings(app: Celery) -> None:
-    """Configure ``locks`` from the app's configuration. ``REDIS_LOCKS`` of Django settings takes precedence."""
-    global _adopted  # noqa: PLW0603 - one configuration per process
+    """Configure ``locks`` from the app's configuration. ``REDIS_LOCKS`` in Django's settings takes precedence."""
+    global _applied  # noqa: PLW0603 - one configuration per process
     table = app.conf.get("redis_locks")
-    if table is not None and table != _adopted:
+    if table is not None and table != _applied:
         locks.configure(table)
-        _adopted = table
+        _applied = table

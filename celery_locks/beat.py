@@ -1,9 +1,9 @@
-"""De-duplicates beat: several beats with the same schedule publish each tick once, with any scheduler.
+"""De-duplicates Celery beat: several beats with the same schedule publish each tick once, with any scheduler.
 
-A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows the
-schedule's entry that it is called for. The first beat *claims* the tick with a record; the others find the claim. This
-only saves messages: the lock of the task covers a tick that was published twice because the store was down or the
-wrapping failed.
+A *tick* is one due time of a schedule's entry. When a beat starts, the ``apply_async`` of its scheduler is wrapped, so
+that the ``apply_async`` of a task knows the tick for which it is called. The first beat *claims* the tick with a
+record, and the others find that claim. This only saves messages: if a tick is published twice, because the store was
+down or the wrapping failed, the lock of the task still prevents a second run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 STORE_WAIT: Final = 1.0
-"""Seconds that beat waits for a store that refuses: all its entries wait too."""
+"""Seconds that beat waits for a store that refuses. All other entries of the schedule are delayed by that."""
 
 RETRY_AFTER: Final = 5.0
-"""Seconds after a failure of the store in which ticks are published without a claim."""
+"""Seconds after a failure of the store for which ticks are published without a claim."""
 
 _ATTEMPTS: Final = 10
 
@@ -57,7 +57,7 @@ class Tick:
         self.slot = slot
         self.beat = beat
         self.claim: Claim | None = None
-        """The claim, made once per tick: a task may publish several messages for it."""
+        """The claim of this tick. It is made once, though the task may publish several messages."""
 
     def __repr__(self) -> str:
         return f"<Tick of {self.entry!r}>"
@@ -109,7 +109,7 @@ class Claim:
 _current: ContextVar[Tick | None] = ContextVar("celery_locks_tick", default=None)
 
 _down: dict[str, float] = {}
-"""Until when an alias isn't used after its store couldn't be reached."""
+"""By alias: the time until which it isn't used, after its store couldn't be reached."""
 clock.on_install(_down.clear)
 
 
@@ -122,7 +122,7 @@ def current(task: str | None = None) -> Tick | None:
 def claim(using: str, tick: Tick, task_id: str) -> Claim:
     """Claim a tick for the task that is to be published. A second call for the same tick returns the same claim.
 
-    If the store can't be reached, every beat wins: the lock of the task covers the copies.
+    If the store can't be reached, every beat wins, and the lock of the task prevents a second run.
     """
     if tick.claim is None:
         tick.claim = _claim(using, tick, task_id)
@@ -156,9 +156,9 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
 
 
 def covers(found: Record, tick: Tick) -> bool:
-    """Whether an existing claim is of the same tick, or of an interval's tick that is recent enough.
+    """Whether an existing claim is for the same tick, or for a recent one of the same interval.
 
-    A claim of another schedule doesn't count: an entry that is changed from monthly to hourly doesn't pause for a
+    A claim for another schedule doesn't count, so an entry that is changed from monthly to hourly doesn't pause for a
     month. A beat's own claim doesn't suppress its next tick, however late the last one was.
     """
     fields = found.fields
@@ -172,8 +172,8 @@ def covers(found: Record, tick: Tick) -> bool:
 
 
 def attach(scheduler: Scheduler) -> None:
-    """Wrap a scheduler's ``apply_async``, so that its ticks are claimed. Beat's own scheduler is attached at its
-    start."""
+    """Wrap a scheduler's ``apply_async``, so that its ticks are claimed. Called for beat's own scheduler when it
+    starts."""
     plain: Callable[..., Any] = scheduler.apply_async
     if hasattr(plain, "celery_locks"):  # an embedded beat sends both signals
         return
@@ -208,8 +208,8 @@ def _beat_starts(sender: Any, **_: object) -> None:
         attach(sender.scheduler)
     except Exception:  # noqa: BLE001 - Celery would hide it
         _log.exception(
-            "The ticks of this beat can't be distinguished from other beats': each of them publishes every tick. "
-            "The locks of the tasks hold all the same"
+            "The scheduler of this beat can't be wrapped: it publishes its ticks even if another beat does. "
+            "The locks of the tasks still prevent a second run"
         )
 
 

@@ -31,7 +31,7 @@ class TaskWarning(NamedTuple):
 
 
 def task_warnings(app: Celery) -> Iterator[TaskWarning]:
-    """All warnings about the tasks of an app. Does no I/O."""
+    """Yield all warnings about the tasks of an app, without I/O."""
     for name in sorted(app.tasks):
         task = app.tasks[name]
         if isinstance(task, TaskOptions) and not task.plain:
@@ -48,14 +48,14 @@ def _of_results(task: TaskOptions) -> Iterator[TaskWarning]:
     if ttl and not has_results(task):
         yield TaskWarning(
             "celery_locks.W001",
-            f"Task {task.name} has an idempotency_ttl, and its results can't be read.",
-            "A duplicate is refused for that long, and its caller never gets a result. Give the app a result_backend.",
+            f"Task {task.name} has an idempotency_ttl, but its results can't be read.",
+            "For that time a duplicate isn't run, and its caller never gets a result. Give the app a result_backend.",
         )
     elif lifetime and ttl > lifetime:
         yield TaskWarning(
             "celery_locks.W002",
-            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, and results are kept for {lifetime:g}.",
-            "A duplicate would be given a result that is gone. Raise result_expires, or shorten the ttl.",
+            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, but results are kept for {lifetime:g}.",
+            "A later duplicate would get a result that is gone. Raise result_expires, or shorten idempotency_ttl.",
         )
 
 
@@ -69,14 +69,14 @@ def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
     if task.acks_late and limit and limit > timeout:
         yield TaskWarning(
             "celery_locks.W003",
-            f"Task {task.name} may run for {limit:g} seconds, and the broker delivers it again after {timeout:g}.",
-            "The copy isn't run, but comes again and again. Raise broker_transport_options['visibility_timeout'].",
+            f"Task {task.name} may run for {limit:g} seconds, but the broker delivers it again after {timeout:g}.",
+            "The copy isn't run, but redelivered repeatedly. Raise broker_transport_options['visibility_timeout'].",
         )
     if redelivery_window(task) < timeout:
         yield TaskWarning(
             "celery_locks.W004",
-            f"Task {task.name} forgets its jobs after {redelivery_window(task):g} seconds, and the broker delivers again after "
-            f"{timeout:g}.",
+            f"Task {task.name} forgets its jobs after {redelivery_window(task):g} seconds, but the broker may deliver a "
+            f"message again after {timeout:g}.",
             "A late copy of a job that is done would be run. Raise lock_redelivery_window.",
         )
 
@@ -97,14 +97,14 @@ def _of_beat(task: TaskOptions) -> Iterator[TaskWarning]:
 
 
 def _of_loads(app: Celery) -> Iterator[TaskWarning]:
-    # Not imported here: a module that isn't loaded has no functions
+    # Not imported here: without that module no functions are cached
     functions = sys.modules.get("django_redis_locks.cache.decorator.function")
     paths: list[str] = [] if functions is None else functions.refreshed_by_celery()
     if paths and not app.conf.broker_url and not app.conf.task_always_eager:
         yield TaskWarning(
             "celery_locks.W006",
-            f'{paths[0]} has refresh="celery", and the app that is current in this process has no broker_url.',
-            "Its refreshes would stay here, in threads. Import the project's app where Django starts, or give it a broker.",
+            f'{paths[0]} has refresh="celery", but the current Celery app of this process has no broker_url.',
+            "Threads of this process would refresh it. Import the project's app where Django starts, or give it a broker.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Decisions at a job's submission and at its start, as pure functions of its record."""
+"""Decides at a job's submission and at its start what to do, as pure functions of the job's record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What a worker does with a message. The texts are logged."""
+    """What a worker does with a message. The values are logged as the reason."""
 
     RUN = "run it"
     ENDED = "it was run to its end before"
@@ -31,17 +31,17 @@ class Verdict(Enum):
 def at_start(job: Job | None, message: Message) -> Verdict:
     """Decide what a worker does with a message, given the job in the record of its key.
 
-    A message whose reservation is gone is run all the same: an expired record never costs a job. A message whose own
-    run is active elsewhere is neither run nor dropped, since that run may still die.
+    A message without a record is run, so an expired record never costs a job. A message whose own run is active
+    elsewhere is neither run nor dropped, since the process of that run may still die.
     """
     if job is None:
         return Verdict.RUN
     own = job.id == message.id
     if own and gives_way(job, message.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.STALE
-    late = None if own or job.merged_id == message.id else _too_late(job, message)
-    if late is not None:
-        return late
+    verdict = None if own or job.merged_id == message.id else _replaced_or_overtaken(job, message)
+    if verdict is not None:
+        return verdict
     if job.state in WAITING:
         return _queued(job, message)
     if job.state == "running":
@@ -56,8 +56,8 @@ def at_start(job: Job | None, message: Message) -> Verdict:
     return _done(job, message)
 
 
-def _too_late(job: Job, message: Message) -> Verdict | None:
-    """The verdict on a message of another job that was replaced, or overtaken by a later one; None if it is neither."""
+def _replaced_or_overtaken(job: Job, message: Message) -> Verdict | None:
+    """The verdict on the message of another job, if a later submission replaced it or was run before it; else None."""
     reserved = 0 if message.header is None else message.header.reserved
     if 0 < reserved <= job.last_success:
         return Verdict.OVERTAKEN
@@ -67,9 +67,9 @@ def _too_late(job: Job, message: Message) -> Verdict | None:
 
 
 def gives_way(job: Job, header: Header | None) -> bool:
-    """Whether this message was replaced by another one, of the same job or of another one."""
+    """Whether a later message replaced this one, of the same job or of another one."""
     reserved = 0 if header is None else header.reserved
-    # "unsure": there may be no message, so nothing was replaced
+    # "unsure": the later message may not exist, so it replaces nothing
     return 0 < job.first_reserved <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 
@@ -78,28 +78,28 @@ def _queued(job: Job, message: Message) -> Verdict:
         return Verdict.STALE if message.retries < job.retries else Verdict.RUN
     if job.retries:  # the key is kept between two tries of another job
         return Verdict.REDELIVER if job.merged_id == message.id else Verdict.CONFLICT
-    return Verdict.RUN  # the queued one finds at its start that it was run
+    return Verdict.RUN  # the queued message finds at its start that its job was run
 
 
 def _done(job: Job, message: Message) -> Verdict:
     if job.id == message.id:
         if not job.outcome:
             return Verdict.RUN  # its run was interrupted, and this is the redelivery
-        # a failed job may be sent again under its own id by hand; a copy of its message is not run
+        # An operator may send a failed job again under its id, which is run; a copy of its message is not
         copy = message.redelivered or (message.header is not None and message.header.is_copy)
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
         return Verdict.UNSTORED if job.process else Verdict.ENDED
     if job.answers or (job.merged_id == message.id and job.outcome):
         return Verdict.ANSWERED
-    # an interrupted run that was to complete this message too leaves the job to it, as to its own copy
+    # If the run that would have completed this message too was interrupted, this message is run
     if job.in_min_hold and job.merged_id != message.id:
         return Verdict.CONFLICT
     return Verdict.RUN
 
 
 class Submit(Enum):
-    """What a submission finds under its key."""
+    """What a submission finds in the record of its key."""
 
     RESERVE = "the key is free"
     AWAIT = "the same job is being sent"

@@ -1,4 +1,4 @@
-"""Errors of a submission. Both can be pickled, which result backends and pools need."""
+"""Errors that a submission raises. They can be pickled, which result backends and worker pools require."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ class DuplicateTask(LockError):
 
 
 class IdempotencyKeyReused(LockError, ValueError):
-    """The same ``idempotency_key`` was used with other arguments: two different jobs have one key."""
+    """The same ``idempotency_key`` was used before with other arguments: each job needs its own key."""

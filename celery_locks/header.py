@@ -1,4 +1,4 @@
-"""The header ``celery_locks`` of a message, which describes its job and survives retries."""
+"""``Header``: the message header ``celery_locks``, which describes a job and is kept in retries and redeliveries."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ HEADER: Final = "celery_locks"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the submitter knows of a job.
+    """The submitter's description of a job.
 
     Attributes:
-        key: the key of the job, computed by the submitter only, so that no worker computes another one.
+        key: the key of the job. Only the submitter computes it, so that workers can't compute a different one.
         id: the id of the task. A header with another id was inherited from another message.
         reserved: the record's version at the reservation; 0 if there is none.
         submitted_by: the id of the run that submitted this job for its own key; the job waits for the end of that run.
         follows: the id of the task that gives this one its result, instead of a run.
-        retry_on_conflict: redeliver it in a conflict, whatever ``lock_on_conflict`` is: a caller waits for its result.
+        retry_on_conflict: redeliver it in a conflict, regardless of ``lock_on_conflict``: a caller waits for its
+            result.
         redeliveries: how often this message was redelivered by ``celery_locks``.
         is_copy: the job's run was active when this message was delivered, so the job has another message.
         fingerprint: digest of the arguments, if they aren't the key.
@@ -55,13 +56,14 @@ _SENT_AS: Final = {
     "is_copy": "copy",
     "fingerprint": "fingerprint",
 }
-"""The names in the message, which other versions read."""
+"""By attribute: the name in the message. Other versions read these names."""
 
 
 def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header | None:
-    """The header of this task; None if there is none, or one of another task or another version.
+    """The header of this task in the headers of a message.
 
-    A message without a header gets a new one in the worker; it is never dropped.
+    None if there is none, or one of another task or another version. A worker makes a new header for such a message,
+    and never drops it.
     """
     found = (headers or {}).get(HEADER)
     if not isinstance(found, dict) or found.get("v") != VERSION or not task_id or found.get("id") != task_id:
@@ -80,8 +82,7 @@ class Message:
     Attributes:
         id: the id of the task.
         retries: Celery's retries so far.
-        redelivered: whether the broker says that it was delivered before, which some brokers say of first deliveries
-            too.
+        redelivered: the broker's flag that it was delivered before. Some brokers set it for first deliveries, too.
         header: see ``Header``; None if the sender doesn't use ``celery_locks``.
     """
 

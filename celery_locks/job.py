@@ -1,4 +1,4 @@
-"""A job, as its record describes it."""
+"""``Job``: the contents of a job's record, and what follows from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STORED_AS: Final = {
     "awaited": "counted",
     "late_until": "late",
 }
-"""Names in the record that differ: it is kept for an hour after its job."""
+"""By attribute: its name in the record, if that differs. Records outlive their jobs by an hour, so the names stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Job:
         reserved: the record's version at the reservation; 0 if the job was never reserved.
         first_reserved: the first reservation in a row of reservations that replaced each other.
         merged_id: the id of another message of the same job, which this run completes too.
-        last_success: the largest reservation of a job of this key that succeeded; a message with a smaller one is too
-            late.
+        last_success: the latest reservation of this key after which the job succeeded. A message with an earlier reservation was
+            overtaken.
         fingerprint: digest of the arguments, if they aren't the key.
         process: digest of the process that runs the job, see ``process_digest``. Of a job that is done: of the process
-            that stores the result, until it has confirmed that.
+            that has to store its result; empty when it has.
         holder_fields: host, pid, thread and name of the run, as far as ``METADATA`` names them.
         retention: of a job that is done: how long the record is kept after the end of the run.
         min_hold_left: how long after its end no other job of this key may run.
@@ -62,7 +62,7 @@ class Job:
         due: Unix time from which the queued message may be run; 0: at once.
         until: Unix time at which that message expires; 0: never.
         awaited: a caller or a canvas waits for this task id, by options that only the first message has.
-        late_until: Unix time until which messages may arrive that were replaced by others.
+        late_until: Unix time until which a message that another one replaced may still be delivered.
         record: the record that was read; None for a job that is to be written.
     """
 

@@ -1,4 +1,4 @@
-"""The record of a job in the store, changed by compare-and-set."""
+"""``JobRecord``: reads and writes the record of a job in the store, by compare-and-set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_redis_locks.job_schema import SHOWN_AS
 from .job import parse_job
 
 _SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {"queued": "queued", "held": True, "done": False}
-"""By the state that operators see."""
+"""By the state in the admin: in which list of the admin the record is, if any."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .options import Duration, TaskOptions
 
 SENDING_LEASE: Final = 10.0
-"""Lease of a reservation in seconds: how long a key stays taken if its submitter dies while it sends the message. A
-slower submitter loses nothing: the worker runs its message all the same."""
+"""Lease of a reservation in seconds: how long a key stays reserved if the submitter dies before it has sent the
+message. If sending takes longer, the worker still runs the message."""
 
 REQUEUED_LEASE: Final = 60.0
-"""Seconds for which a key stays taken for a message that was requeued and is delivered again at once. A later delivery
-is run all the same."""
+"""Seconds for which a key stays reserved for a message that was requeued, which brokers deliver again at once. If that
+takes longer, the worker still runs the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The record of one key. Every change is a compare-and-set: of two changes the second one fails and reads the
-    first.
+    """The record of one key. Every change is a compare-and-set: if the record has changed since it was read, nothing is
+    written, and the method returns what the record has now.
 
     All methods raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if the key holds
     something else.
@@ -46,8 +46,8 @@ class JobRecord:
         return parse_job(self.ref.get())
 
     def put(self, expected: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
-        """Write a job if the record is still the expected one. Returns whether it was, and the job that the record has
-        now."""
+        """Write a job if the record still has the expected one. Returns whether it was written, and the job that the
+        record has now."""
         known = None if expected is None else expected.record
         written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[SHOWN_AS[job.state]], **terms)
         return written.ok, parse_job(written.record)
@@ -68,19 +68,19 @@ class JobRecord:
         return self.ref.drop(job.known).ok
 
     def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:
-        """Wait until the record isn't the expected one any more, for that many seconds at most; returns the job it has
+        """Wait until the record no longer has this job, or for that number of seconds. Returns the job that it has
         then."""
         return parse_job(self.ref.wait_for_change(None if job is None else job.record, seconds))
 
 
 def record_of(task: TaskOptions, key: str) -> JobRecord:
     """The record of a task's key, in the alias ``lock_using``."""
-    # "open": no submission waits for a store that refuses requests
+    # With "open" no submission waits for a store that refuses requests
     on_backend_error: Literal["open"] | None = "open" if task.lock_on_backend_error == "open" else None
     ref = locks[task.lock_using].record(key, name=task.name, on_backend_error=on_backend_error)
     return JobRecord(ref)
 
 
 def run_record_of(task: TaskOptions, key: str) -> JobRecord:
-    """The record of a job's run. With ``unique_until="start"`` it is another one than the record of the queued job."""
+    """The record of a job's run. With ``unique_until="start"`` the queued job has another record than the run."""
     return record_of(task, f"{key}:run" if task.unique_until == "start" else key)

@@ -1,8 +1,8 @@
-"""The key of a job, computed once, by the submitter.
+"""Computes the key of a job, from ``lock_key``, ``idempotency_key`` or the arguments. Only the submitter does so.
 
-Without a ``lock_key`` it is the task's name and a BLAKE2b digest of the arguments: bound to the task's signature,
-defaults included, and written as Kombu's JSON. Tuple or list, UUID or its text, positional or by name, and the order of
-names make no difference. The arguments can't be read from the key.
+Without a ``lock_key`` the key is the task's name and a BLAKE2b digest of the arguments, which are bound to the task's
+signature, completed with its defaults and written as Kombu's JSON. A tuple and a list, a UUID and its str, a positional
+and a keyword argument make the same key. The arguments can't be read from the key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _in_order = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class _Encoder(json.JSONEncoder):
-    """Encodes pydantic's models as Celery sends them, and a UUID as its text."""
+    """Encodes pydantic's models as Celery sends them, and a UUID as its str."""
 
     def default(self, o: Any) -> Any:
         if isinstance(o, UUID):
@@ -56,7 +56,7 @@ def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], gi
     chosen = task.__class__.lock_key  # on an instance, a function would be bound
     if given is not None:
         if not isinstance(given, str) or not given:
-            raise LockKeyError(f"idempotency_key of task {task.name} is a text, not {given!r}", name=task.name)
+            raise LockKeyError(f"idempotency_key of task {task.name} must be a str, not {given!r}", name=task.name)
         return f"{PREFIX}{task.name}:{_digest('key', given)}", _digest("args", _arguments(task, args, kwargs))
     if chosen is None:
         return f"{PREFIX}{task.name}:{_digest('args', _arguments(task, args, kwargs))}", ""
@@ -65,7 +65,7 @@ def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], gi
     else:
         filled = chosen(task, *args, **kwargs)
         if not isinstance(filled, str) or not filled:
-            raise LockKeyError(f"lock_key of task {task.name} returned {filled!r}, not a text", name=task.name)
+            raise LockKeyError(f"lock_key of task {task.name} must return a str, not {filled!r}", name=task.name)
     return f"{PREFIX}{task.name}:{filled}", ""
 
 
@@ -91,10 +91,10 @@ def _arguments(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
         text = json.dumps(bound, cls=_Encoder)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"the arguments of task {task.name} can't be made a key: {error}. "
-            'Give the task a lock_key, such as lock_key="{order_id}", or send plain values'
+            f"the arguments of task {task.name} can't be encoded as a key: {error}. "
+            'Give the task a lock_key, such as lock_key="{order_id}", or pass plain values'
         ) from None
-    return _in_order(loads(text))  # sorted by names as they are sent: JSON knows only text
+    return _in_order(loads(text))  # after the round trip all names are str, and can be sorted
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""What becomes of a delivered message that may not run now: ``lock_on_conflict``, and the ways to end a delivery."""
+"""``lock_on_conflict``, and the other ways to end the delivery of a message that can't be run now."""
 
 from __future__ import annotations
 
@@ -29,11 +29,18 @@ BROKER_PAUSE: Final = 1.0
 """Seconds between two attempts to redeliver a message while the broker is down."""
 
 MAX_PAUSE: Final = 30.0
-"""The longest pause, in seconds, before a message is redelivered that waits for a result, a lease or the store."""
+"""Seconds after which a message that waits for a result, a lease or the store is redelivered at the latest."""
 
 
 class Delivery:
-    """A message that a worker received, and what can happen to it instead of a run."""
+    """A message that a worker received, and the ways to end its delivery without a run.
+
+    Attributes:
+        header: the message's header, or a new one. It changes with what is decided for the message.
+        job_record: the record of the job's run.
+        waited: seconds that the message has waited for its key in this worker.
+        may_follow: whether the message may take the result of another job.
+    """
 
     def __init__(self, task: TaskOptions, message: Message, header: Header, job_record: JobRecord) -> None:
         self.task = task
@@ -47,28 +54,28 @@ class Delivery:
         return self.may_follow and has_results(self.task)
 
     def _conflict(self, job: Job) -> Job | None:
-        """Apply ``lock_on_conflict``: raise, or return the job to decide about next."""
+        """Apply ``lock_on_conflict``: raise, or return the job that the record has now, to decide again."""
         task = self.task
-        how = "retry" if self.header.retry_on_conflict else conflict_policy(task)
-        if how == "follow" and not self._can_follow():
-            how = "retry"
-        if how == "follow":
+        policy = "retry" if self.header.retry_on_conflict else conflict_policy(task)
+        if policy == "follow" and not self._can_follow():
+            policy = "retry"
+        if policy == "follow":
             self.header = replace(self.header, follows=job.id)
             return job
-        if how == "wait":
+        if policy == "wait":
             max_wait = conflict_wait(task)
             if self.waited < max_wait:
                 begin = clock.now()
-                # the end of lock_min_hold doesn't change the record
+                # The record doesn't change at the end of lock_min_hold
                 left = min(max_wait - self.waited, job.left if job.state == "done" else inf)
                 now = self.job_record.wait_for_change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
-        # only lock_on_conflict="retry" limits the redeliveries: otherwise a long run of another job would lose this one
+        # Only an explicit "retry" limits the redeliveries: otherwise a long run of another job would drop this message
         is_bounded = task.lock_on_conflict == "retry" and not self.header.retry_on_conflict
-        if how == "retry" and (not is_bounded or self.header.redeliveries < task.lock_max_retries):
+        if policy == "retry" and (not is_bounded or self.header.redeliveries < task.lock_max_retries):
             self._redeliver(seconds(task.lock_retry_delay), "another job has its key")
-        if how == "skip":
+        if policy == "skip":
             signals.send(
                 signals.lock_skipped, task, f"skipped: {describe(job)}", task_id=self.message.id, holder=job.holder
             )
@@ -101,8 +108,11 @@ class Delivery:
             try:
                 same.apply_async()
                 break
-            except (OperationalError, OSError) as trouble:  # this worker has the only copy of the message
-                signals.log_broker_failure(self.task, self.message.id, trouble)
+            except (
+                OperationalError,
+                OSError,
+            ) as failure:  # retried, since this worker has the only copy of the message
+                signals.log_broker_failure(self.task, self.message.id, failure)
                 clock.sleep(BROKER_PAUSE)
         signals.send(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
         raise Ignore(why)
@@ -120,6 +130,6 @@ class Delivery:
         self._ignore(why)
 
     def _redeliver_after_failure(self, failure: LockBackendError) -> NoReturn:
-        """Redeliver the message after a failure of the store: a job never runs unlocked."""
+        """Redeliver the message after a failure of the store, since a job never runs without its lock."""
         signals.log_failure(self.task, self.message.id, "start", failure)
         self._redeliver(min(2.0 ** min(self.header.redeliveries, 5), MAX_PAUSE), "the store of the locks is down")

@@ -1,4 +1,5 @@
-"""The options of a task, as class attributes or as arguments of ``@app.task``, and their validation."""
+"""``TaskOptions``: the options of a task, as class attributes or as arguments of ``@app.task``, and their
+validation."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ _TIMES: Final = {
 """The smallest value of each, in seconds."""
 
 PREFIXES: Final = ("lock_", "unique_", "idempotency_")
-"""Prefixes of option names. Other attributes with them are refused: a misspelled option would have no effect."""
+"""Prefixes of option names. Unknown attributes with these prefixes are refused, since they are misspelled options."""
 
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
@@ -197,9 +198,9 @@ def _contradictions(task: type[TaskOptions]) -> list[str]:
     if task.unique_until == "expired" and not seconds(task.idempotency_ttl):
         found.append('unique_until="expired" needs an idempotency_ttl')
     if task.unique_until == "start" and seconds(task.idempotency_ttl):
-        found.append('idempotency_ttl means nothing with unique_until="start"')
+        found.append('idempotency_ttl has no effect with unique_until="start"')
     if task.unique_until == "start" and task.lock_on_conflict == "follow":
-        found.append('with unique_until="start" a second job is to run, not to follow the first one')
+        found.append('lock_on_conflict="follow" can\'t be combined with unique_until="start"')
     return found
 
 

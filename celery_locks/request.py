@@ -1,7 +1,8 @@
-"""In the worker's main process: releases the keys of runs whose process died, and of jobs that were revoked or expired.
+"""Releases the keys of dead runs, and of revoked and expired jobs, in the worker's main process.
 
-``Request.on_failure`` is the only hook of Celery that is called for every death of a child. Everything here may come
-twice, or not at all: the lease ends what is left. Celery imports this module in workers only.
+``Request`` replaces Celery's class, since its ``on_failure`` is the only hook that is called for every death of a child
+process. A call may come twice or not at all, as if the main process dies, too; then the key is free when its lease
+ends. Celery imports this module in workers only.
 """
 
 from __future__ import annotations
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("celery_locks")
 
 DEATH_GRACE: Final = 5.0
-"""Seconds after its time limit in which a child has ended or was killed."""
+"""Seconds after its time limit within which a child process has ended or was killed."""
 
 KILL_DELAY: Final = 1.0
 """Seconds after which such a child was usually killed: Celery gives it 0.1 seconds to end by itself."""
-
 
 POLL_INTERVAL: Final = 0.2
 """Seconds between two checks for dead children; a check takes microseconds."""
@@ -59,7 +59,7 @@ class Request(CelerysRequest):
         outcome = expire(self)
         if outcome == "dropped":
             return bool(super().revoked())
-        if outcome == "replaced":  # its id isn't revoked: the message that replaced it has the same one
+        if outcome == "replaced":  # the id isn't revoked, since the message that replaced this one has the same
             self._already_revoked = True
             task_ready(self)
             self.acknowledge()
@@ -75,7 +75,7 @@ class Request(CelerysRequest):
         """Free the key of a run after its process has died, before Celery requeues its message."""
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
-            # before the message is requeued: the next worker finds a free key
+            # Before super() requeues the message, so that the next worker finds a free key
             free_dead_run(self, redelivered=is_redelivered(self, failure))
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
@@ -111,8 +111,8 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
 
 
 def expire_lease_soon(request: Any) -> None:
-    """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again when its child was killed: the child
-    renews it until then."""
+    """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again after its child process was killed,
+    which renews the lease until then."""
     _shorten(request)
     after = threading.Timer(KILL_DELAY, _shorten, (request,))
     after.daemon = True
@@ -125,7 +125,7 @@ def _shorten(request: Any) -> None:
 
 
 def free_dead_run(request: Any, *, redelivered: bool) -> None:
-    """Release the key of a request's dead run; keep it for the message if that is ``redelivered``."""
+    """Release the key of a request's dead run, or reserve it for the message if that is ``redelivered``."""
 
     def free(job_record: JobRecord, job: Job) -> None:
         if redelivered:
@@ -139,7 +139,7 @@ def free_dead_run(request: Any, *, redelivered: bool) -> None:
 
 
 def is_redelivered(request: Any, failure: BaseException) -> bool:
-    """Whether the message of a request whose child died is redelivered, or sent again as a retry."""
+    """Whether Celery redelivers or retries the message of a request after its child process died."""
     task = request.task
     if getattr(request, "_already_cancelled", False):  # the worker shuts down, or lost its broker
         return bool(task.acks_late)
@@ -155,7 +155,8 @@ def _tries(request: Any) -> int:
 
 
 def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
-    """Call ``act`` with the record of a request's run, if its child holds it and hasn't stored the result."""
+    """Call ``act`` with the record of a request's run, if its child process holds the key and hasn't stored the
+    result."""
 
     def with_run(job_record: JobRecord, job: Job) -> None:
         if job.process == process_digest(request.worker_pid) and (job.state == "running" or not _stored(request)):
@@ -165,15 +166,15 @@ def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
 
 
 def _stored(request: Any) -> bool:
-    """Whether the run of a request has stored its result, or the result backend can't be read: then a copy of the
-    message decides."""
+    """Whether the run of a request has stored its result. True if the result backend can't be read: a copy of the
+    message then finds out."""
     return result_state(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
 def _with_record(
     request: Any, record_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
 ) -> None:
-    """Call ``act`` with the record of a request's job, if the record is that job's. Never raises."""
+    """Call ``act`` with the record of a request's key, if the record is that of this job. Never raises."""
     task, context = request.task, request._context
     try:
         header = header_in(context.headers, request.id)
@@ -188,8 +189,8 @@ def _with_record(
         _log.exception("%s[%s]: its key stays taken until its lease ends", task.name, request.id)
 
 
-def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
-    """Drop a job that was revoked, or expired, before it started."""
+def _on_revoked(request: Any, terminated: bool = False, **_: Any) -> None:
+    """Drop the record of a job that was revoked, or expired, before it started."""
     if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
         return
 
@@ -200,13 +201,15 @@ def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
     _with_record(request, record_of, drop)
 
 
-task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")
+task_revoked.connect(_on_revoked, weak=False, dispatch_uid="celery_locks")
 
 
 def _poll_for_deaths(sender: Any, **_: Any) -> None:
-    """Check for dead children every ``POLL_INTERVAL``. Celery's pool checks once when the child's end of a pipe closes,
-    which the kernel does shortly before the child can be waited for, and then every five seconds; until then its jobs
-    stay locked."""
+    """Check for dead child processes every ``POLL_INTERVAL``.
+
+    Celery's pool checks when a child's pipe closes, which is shortly before the kernel reports the death, and then only
+    every five seconds. Until then the job's key would stay taken.
+    """
     hub, maintain_pool = getattr(sender, "hub", None), getattr(sender.pool, "maintain_pool", None)
     if hub is not None and maintain_pool is not None:
         hub.call_repeatedly(POLL_INTERVAL, maintain_pool)

@@ -1,7 +1,7 @@
 """Runs the body of a task under its key.
 
-The key is taken before the body and released in a ``finally`` after it, which is before Celery stores the result and
-sends callbacks: a caller that has seen the result can submit the job again.
+The key is released in a ``finally`` after the body, before Celery stores the result and sends callbacks. So a caller
+that has seen the result can submit the job again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 
 def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the body of a task under its key, or handle the message as its key's record demands.
+    """Run the body of a task under its key, or end the delivery without a run if the record of the key says so.
 
     Returns:
         The result of the body, or that of the task which this one follows.
 
     Raises:
-        Ignore: the task isn't run now. LockNotAcquired: another job has the key, and ``lock_on_conflict`` raises.
+        Ignore: the task isn't run now.
+        LockNotAcquired: another job has the key, and ``lock_on_conflict`` raises.
+        Exception: what the body raised.
     """
     start = DeliveredTask(task, args, kwargs)
     held: RunHold | None = None
@@ -59,9 +61,10 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
 
 
 def confirm(sender: Any = None, **_: Any) -> None:
-    """Record that the result of a task's run is stored: copies of its message aren't run any more.
+    """Record that the result of a task's run is stored, so that copies of its message aren't run.
 
-    Celery sends these signals after it has stored the result, in the process of the run; not if it couldn't store it.
+    A receiver of ``task_success`` and ``task_failure``, which Celery sends in the process of the run after it has
+    stored the result, and only then.
     """
     request = getattr(sender, "request", None)
     held = None if request is None else request.get("lock_ended")
@@ -70,7 +73,7 @@ def confirm(sender: Any = None, **_: Any) -> None:
 
 
 def _release_leftovers(**_: Any) -> None:
-    """Release the locks of ``@redis_lock`` that were kept until the end of a transaction and not released then."""
+    """Release locks of ``@redis_lock`` that were to be released at the end of a transaction, and weren't."""
     release_leftovers()
 
 

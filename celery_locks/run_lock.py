@@ -1,4 +1,4 @@
-"""The lock of a run: what the worker does with it, and ``self.lock``, which the body of the task sees."""
+"""The lock of a run: ``RunHold``, which the worker uses, and ``RunLock``, which is ``self.lock`` in a task's body."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class LossCallback:
-    """Called when the record of a run is lost."""
+    """Called when a run loses its record, and with it the lock."""
 
     def __init__(self, run: ref[RunHold]) -> None:
         self._run = run
 
     def at_once(self) -> None:
-        """Called in the renewal's thread: interrupt the body, if ``lock_on_lost`` is ``"abort"``."""
+        """Interrupt the body, if ``lock_on_lost`` is ``"abort"``. Called in the thread that renews leases."""
         held = self._run()
         if held is not None:
             held.abort()
 
     def __call__(self, _: Record) -> None:
-        """Called in the thread for notifications, where receivers and the user's code may block."""
+        """Send ``lock_lost`` and call the task's callbacks, which may block. Called in the thread for notifications."""
         held = self._run()
         if held is not None:
             held.lost()
@@ -50,14 +50,14 @@ class LossCallback:
 class Successor:
     """The message that gets a run's key when the run ends: its own retry, or the next job of the same key."""
 
-    def __init__(self, id: str, tries: int, times: Times) -> None:
+    def __init__(self, id: str, retries: int, times: Times) -> None:
         self.id = id
-        self.retries = tries
+        self.retries = retries
         self.times = times
 
 
 class RunHold:
-    """A run that holds its key, until its end."""
+    """The hold of a run on its key, until the run ends."""
 
     def __init__(self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord) -> None:
         self.task = task
@@ -67,7 +67,7 @@ class RunHold:
         self.job_record = job_record
         self.successor: Successor | None = None
         self.done: Job | None = None
-        """The job as recorded at the end, if it is done only when its result is stored, which it isn't yet."""
+        """The job as recorded at the end, if the storing of its result remains to be confirmed."""
         self.thread = threading.get_ident()
         self.began = clock.now()
         self.ended = False
@@ -91,7 +91,7 @@ class RunHold:
         task.on_lock_lost()
 
     def abandon(self) -> None:
-        """Release the key after an interruption while it was taken, if this run has it already."""
+        """Release the key after taking it was interrupted, if this run has it already."""
         with suppress(LockError):
             job = self.job_record.read()
             if job is not None and job.run_id == self.id:
@@ -105,7 +105,7 @@ class RunHold:
         except LockError as failure:  # the key is free when the lease ends
             signals.log_failure(self.task, self.job.id, "release", failure)
             return
-        except BaseException:  # interrupted by a time limit: repeat it, then raise
+        except BaseException:  # interrupted by a time limit: repeat the release, then raise
             with suppress(LockError):
                 self._end(outcome, requeued)
             raise
@@ -114,21 +114,25 @@ class RunHold:
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
         if self.successor is not None:
-            merged_id = job.merged_id if self.successor.id == job.id else ""
             times = self.successor.times
+            is_retry = self.successor.id == job.id  # otherwise the message names this run in its header
             successor = replace(
-                job.requeued(), id=self.successor.id, retries=self.successor.retries, merged_id=merged_id, due=times.due
+                job.requeued(),
+                id=self.successor.id,
+                retries=self.successor.retries,
+                merged_id=job.merged_id if is_retry else "",
+                due=times.due,
+                until=times.until,
+                awaited=job.awaited or not is_retry,
             )
-            own = self.successor.id == job.id  # a retry; the message of another job names this run in its header
-            successor = replace(successor, until=times.until, awaited=job.awaited or not own)
             self.job_record.put(job, successor, times.message_ttl(task))
             return
         if requeued:
             self.job_record.put(job, job.requeued(), REQUEUED_LEASE)
             return
-        ran = clock.now() - self.began
-        min_hold_left = max(0.0, seconds(task.lock_min_hold) - ran)
-        ttl = self._answers_for(outcome, ran)
+        run_time = clock.now() - self.began
+        min_hold_left = max(0.0, seconds(task.lock_min_hold) - run_time)
+        ttl = self._result_ttl(outcome, run_time)
         late = max(0.0, job.late_until - clock.wall()) + redelivery_window(task) if job.late_until else 0.0
         retention = max(min_hold_left, ttl, late, redelivery_window(task) if outcome else 0.0)
         if retention < 0.01:
@@ -143,22 +147,22 @@ class RunHold:
             first_reserved=job.first_reserved,
             fingerprint=job.fingerprint,
             late_until=job.late_until,
-            process=job.process if outcome and self._result_counts(ttl) else "",
+            process=job.process if outcome and self._needs_stored_result(ttl) else "",
             retention=retention,
             min_hold_left=min_hold_left,
             ttl=ttl,
             outcome=outcome,
         )
-        written, now = self.job_record.put(job, done, retention)
+        written, recorded = self.job_record.put(job, done, retention)
         if written and done.process:
-            self.done = now
+            self.done = recorded
 
-    def _result_counts(self, ttl: float) -> bool:
-        """Whether the job is done only when its result is stored: its message may be redelivered, or duplicates get
-        it."""
+    def _needs_stored_result(self, ttl: float) -> bool:
+        """Whether the job isn't done before its result is stored, since its message may be redelivered, or duplicates
+        get that result."""
         task = self.task
-        back = task.acks_late or getattr(task, "retry_on_worker_lost", False)  # the latter from Celery 5.7 on
-        return bool(back or ttl) and stores_result(task)
+        may_return = task.acks_late or getattr(task, "retry_on_worker_lost", False)  # the latter from Celery 5.7 on
+        return bool(may_return or ttl) and stores_result(task)
 
     def confirm(self) -> None:
         """Record that the result is stored."""
@@ -169,13 +173,14 @@ class RunHold:
         except LockError as failure:  # a copy of its message reads the result backend
             signals.log_failure(self.task, self.job.id, "confirmation", failure)
 
-    def _answers_for(self, outcome: Outcome, ran: float) -> float:
+    def _result_ttl(self, outcome: Outcome, run_time: float) -> float:
+        """Seconds for which new submissions get the result of this run."""
         task = self.task
         ttl = seconds(task.idempotency_ttl)
         if task.unique_until == "expired":
-            # versions are the store's clock in microseconds
-            before = (self.job.known.version - self.job.reserved) / 1_000_000 if self.job.reserved else 0.0
-            return max(0.0, ttl - before - ran)
+            # Versions are times of the store's clock in microseconds
+            time_in_queue = (self.job.known.version - self.job.reserved) / 1_000_000 if self.job.reserved else 0.0
+            return max(0.0, ttl - time_in_queue - run_time)
         if outcome == "success" or (task.unique_until == "finish" and outcome):
             return ttl
         return 0.0
@@ -211,8 +216,8 @@ class RunLock:
 
     @property
     def fence(self) -> int:
-        """The fencing token. It grows with every run of this key: a store that refuses smaller ones is safe from a run
-        that lost its lock."""
+        """The fencing token, which is larger for each later run of this key. A database that refuses smaller tokens
+        refuses the writes of a run that has lost its lock."""
         return self._run.fence
 
     @property
@@ -242,10 +247,11 @@ class RunLock:
             )
 
     def extend(self, expire: Duration) -> None:
-        """Extend the lease: for a step during which it can't be renewed, such as a call that blocks the interpreter.
+        """Extend the lease, before a step during which it can't be renewed, such as a call that blocks the interpreter.
 
         Args:
-            expire: seconds from now that the lease lasts at least; a longer one stays.
+            expire: seconds from now for which the lease lasts at least. A lease that already lasts longer isn't
+                changed.
 
         Raises:
             LockLost: the lock isn't held any more.

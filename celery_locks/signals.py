@@ -1,7 +1,7 @@
 """Signals, counters and log lines about jobs.
 
-The sender of every signal is the task; all signals have ``task_id``. Receivers run in the process and thread that sends
-the signal. Celery logs an exception of a receiver; the job isn't affected.
+The sender of each signal is the task, and each has the argument ``task_id``. Receivers run in the process and thread
+that sends the signal. Celery logs their exceptions, which don't affect the job.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def counters() -> dict[tuple[str, str], int]:
 
 
 def log_failure(task: Task[Any, Any], id: str, doing: str, failure: Exception) -> None:
-    """Log that the store failed. The job continues, or is redelivered."""
+    """Log that the store failed during a step. The job continues, or is redelivered."""
     log_fields = {"lock_name": task.name, "lock_task_id": id, "lock_doing": doing}
     _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=log_fields)
 
 
 def log_broker_failure(task: Task[Any, Any], id: str, failure: Exception) -> None:
-    """Log that a message couldn't be sent again. The worker repeats that until it succeeds."""
+    """Log that a message couldn't be redelivered. The worker repeats that until it succeeds."""
     log_fields = {"lock_name": task.name, "lock_task_id": id}
     _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=log_fields)
 

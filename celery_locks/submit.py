@@ -1,7 +1,7 @@
-"""``delay()`` and ``apply_async()``: one message for a job, however often it is submitted.
+"""``delay()`` and ``apply_async()``: send one message for a job, however often it is submitted.
 
-The key is reserved, the message sent, and the reservation confirmed. A submitter that finds a reservation in progress
-waits until it is confirmed or abandoned; a returned result therefore always belongs to a message that was sent.
+A submission reserves the key, sends the message and confirms the reservation. Another one that finds a reservation
+waits until it is confirmed or abandoned, so a returned result always belongs to a message that was sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AWAITING_OPTIONS: Final = ("chord", "chain", "group_id", "link", "link_error")
 """Options of ``apply_async`` by which a caller or a canvas waits for this task id."""
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
-"""Errors raised before a message is sent. After any other one the broker may have taken it."""
+"""Errors that are raised before a message is sent. After any other error the broker may have accepted it."""
 
 
 def submit(
@@ -59,7 +59,8 @@ def submit(
         task_id: the id that the caller gave, or None.
         key: the ``idempotency_key``, or None.
         options: the caller's options of ``apply_async``.
-        send: Celery's own ``apply_async`` with these options, called with ``task_id``, ``headers`` and changes of them.
+        send: Celery's own ``apply_async`` with these options. It takes ``task_id``, ``headers`` and options that
+            replace the caller's.
 
     Raises:
         DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
@@ -76,10 +77,10 @@ def submit(
         if run is not None and known.key == run.header.key:  # set only now, since the message was sent
             run.successor = _successor(task, known.id, options)
         return result
-    place_key, fingerprint = key_of(task, args, kwargs, key)
-    new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
-    if run is not None and run.header.key == place_key and task.unique_until != "start":
-        return _after(
+    job_key, fingerprint = key_of(task, args, kwargs, key)
+    new = Header(job_key, task_id or uuid(), fingerprint=fingerprint)
+    if run is not None and run.header.key == job_key and task.unique_until != "start":
+        return _submit_from_own_run(
             run, _Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)
         )
     submission = _Submission(task, new, publish, options, id_given=task_id is not None)
@@ -90,7 +91,7 @@ def submit(
         if not claim.won:
             signals.send(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
             return mark(task.AsyncResult(claim.winner), duplicated=True)
-        if claim.store_down:  # else each entry of beat would wait for the store
+        if claim.store_down:  # don't wait for it again: that would delay all other entries of beat
             return mark(publish(new.id, new), duplicated=False)
         try:
             return submission.result()
@@ -104,11 +105,11 @@ def _successor(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Succes
     return Successor(id, int(options.get("retries") or 0), times_of(task, options))
 
 
-def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
-    """Submit a job from its own run: that message gets the key when the run ends. There is one such message at most."""
+def _submit_from_own_run(run: Any, submission: _Submission) -> AsyncResult[Any]:
+    """Submit a job from its own run. The message gets the key when the run ends; there is at most one such message."""
     task, new, successor = submission.task, submission.new, run.successor
-    itself = new.id == run.header.id  # the same task id is submitted again
-    queued = None if successor is None or itself else Job("queued", successor.id)
+    has_same_id = new.id == run.header.id
+    queued = None if successor is None or has_same_id else Job("queued", successor.id)
     if queued is not None and task.lock_on_duplicate != "queue" and not submission.is_void(queued):
         return submission.duplicate(queued)
     result = submission.publish(new.id, new)
@@ -129,11 +130,11 @@ class _Submission:
         self.options = options
         self.id_given = id_given
         self.ticking = False
-        """Whether beat submits it: an error would only be logged by beat, and the tick lost."""
+        """Whether beat submits it. Then a duplicate or an outage raises no error, since beat would lose the tick."""
         self.job_record: JobRecord = record_of(task, new.key)
         self.times = times_of(task, options)
         self.changes: dict[str, Any] = {}
-        """Changes of the options, for a message that replaces another one."""
+        """Options that replace the caller's, for a message that replaces another one."""
         self.job = Job(
             "reserved",
             new.id,
@@ -162,15 +163,15 @@ class _Submission:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
                 if job is not None:
                     self.job = replace(self.job, last_success=job.last_success, late_until=max(job.late_until, job.due))
-                done, job = self.job_record.put(job, self.job, SENDING_LEASE)
-                if done and job is not None:
+                written, job = self.job_record.put(job, self.job, SENDING_LEASE)
+                if written and job is not None:
                     return self._send(job, None)
             else:
                 result, job = self._on_existing(job)
         return result
 
     def _on_existing(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Handle a key that isn't free. Returns the caller's result, or the job to decide about next."""
+        """Handle a key that isn't free. Returns the caller's result, or None and the job that the record has now."""
         self._check_fingerprint(job)
         found = at_submit(job)
         if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
@@ -178,7 +179,7 @@ class _Submission:
         if found is Submit.AWAIT:
             return None, self.job_record.wait_for_change(job, job.known.lease_left + 0.1)
         if found is Submit.REPEAT:
-            # no caller has the id of the unconfirmed message; the id of this one may be known already
+            # Reuse the id of the unconfirmed message, which no caller has, unless this id may be known already
             same = {} if self._is_awaited() else {"id": job.id, "fingerprint": job.fingerprint}
             return self._publish_instead(job, self._replacement_for(job, **same), None)
         raises = self.task.lock_on_duplicate == "raise" and not self.ticking
@@ -194,23 +195,24 @@ class _Submission:
         return self._resend(job, times)
 
     def _resend(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Replace a queued message that starts too late or expires too early: send another one under the job's id."""
-        own = self.times
+        """Replace a queued message that starts too late or expires too early: send another one with the same task
+        id."""
+        own_times = self.times
         self.times, self.changes = times, {**times.options(), "retries": job.retries}
         first, late = job.first_reserved or job.reserved, max(job.late_until, job.due)
-        again = job.in_state(
+        resent = job.in_state(
             "reserved", reserved=0, first_reserved=first, late_until=late, due=times.due, until=times.until
         )
-        result, now = self._publish_instead(job, again, job)
+        result, current = self._publish_instead(job, resent, job)
         if result is None:  # another submission was first
-            self.times, self.changes = own, {}
-            return None, now
+            self.times, self.changes = own_times, {}
+            return None, current
         arguments = {"task_id": job.id, "state": job.state}
         signals.send(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **arguments)
-        return mark(result, duplicated=True), now
+        return mark(result, duplicated=True), current
 
     def _replacement_for(self, job: Job, **changes: Any) -> Job:
-        """This submission's job, as a replacement for another one."""
+        """This submission's job as the replacement of another one."""
         late = max(job.late_until, job.due)
         return replace(
             self.job,
@@ -221,16 +223,20 @@ class _Submission:
         )
 
     def _publish_instead(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Send a message that replaces one that was sent, or may have been."""
-        done, now = self.job_record.put(job, new, SENDING_LEASE)
-        if not done or now is None:
-            return None, now
+        """Send a message that replaces one which was sent, or may have been.
+
+        Returns:
+            The result, or None if the record has changed; and the job that the record has now.
+        """
+        written, current = self.job_record.put(job, new, SENDING_LEASE)
+        if not written or current is None:
+            return None, current
         self.job = new
         self.new = replace(self.new, id=new.id)
-        return self._send(now, replaced), now
+        return self._send(current, replaced), current
 
     def _send(self, reserved: Job, replaced: Job | None) -> AsyncResult[Any]:
-        """Send the message of a reserved job, and record that."""
+        """Send the message of a reserved job, and confirm the reservation."""
         version = reserved.known.version
         self.new = replace(self.new, reserved=version)
         try:
@@ -241,35 +247,36 @@ class _Submission:
         queued = self.job.in_state("queued", reserved=version)
         try:
             self.job_record.put(reserved, queued, self.times.message_ttl(self.task))
-        except LockBackendError as failure:  # the message was sent: the worker takes the key
+        except LockBackendError as failure:  # the message was sent, and the worker takes the key without a reservation
             signals.log_failure(self.task, self.new.id, "submission", failure)
         return mark(result, duplicated=False)
 
     def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
+        """Undo the reservation after a failure to send, or record that the message may have been sent."""
         try:
             if not isinstance(failure, _NOT_SENT):
                 unsure = reserved.in_state("unsure", reserved=reserved.known.version)
                 self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
-            elif replaced is not None and self.task.unique_until != "start":  # where the replaced job may run already
+            elif replaced is not None and self.task.unique_until != "start":  # with "start" it may be running already
                 self.job_record.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
             else:
                 self.job_record.drop(reserved)
-        except LockBackendError as trouble:  # the key is free when the lease ends
-            signals.log_failure(self.task, self.new.id, "submission", trouble)
+        except LockBackendError as store_failure:  # the key is free when the lease ends
+            signals.log_failure(self.task, self.new.id, "submission", store_failure)
 
     def _check_fingerprint(self, job: Job) -> None:
         if self.new.fingerprint != job.fingerprint and self.new.fingerprint and job.fingerprint:
             raise IdempotencyKeyReused(
-                f"the idempotency_key of task {self.task.name} was given to a job with other arguments, {job.id}. "
-                "Each job needs a key of its own",
+                f"the idempotency_key of task {self.task.name} was used for a job with other arguments, {job.id}. "
+                "Each job needs its own key",
                 key=self.new.key,
                 name=self.task.name,
                 alias=self.task.lock_using,
             )
 
     def is_void(self, job: Job) -> bool:
-        """Whether a job won't have a result: it was revoked while it was queued, and may never reach a worker; or its
-        process died before it stored the result."""
+        """Whether a job will never have a result: it was revoked while it was queued, or its process died before it
+        stored the result."""
         if job.state == "queued" and not self.task.ignore_result:
             return result_state_unless_slow(self.task, job.id) in READY_STATES
         if job.state == "done" and job.process and job.age > RESULT_DEADLINE:
@@ -282,25 +289,25 @@ class _Submission:
         return self.id_given or self.job.awaited
 
     def duplicate(self, job: Job, *, separate: bool = False, sooner: bool = False) -> AsyncResult[Any]:
-        """The result of a submission whose job exists already.
+        """Return the result of a submission if its job exists already.
 
         Args:
             job: the existing job.
-            separate: send a message of its own, since the job's message starts too late or may expire before.
-            sooner: the job's message starts too late.
+            separate: send a separate message that follows the job, since the job's own starts too late or expires too
+                early.
+            sooner: the job's own message starts too late.
         """
         if (self._is_awaited() or separate) and self.task.lock_on_duplicate != "raise":
-            how = self.task.lock_canvas if self._is_awaited() else "follow"
-            if how == "follow" and (sooner or not has_results(self.task)):
-                how = "run"
-            if how != "fail":
-                new = (
-                    replace(self.new, follows=job.id) if how == "follow" else replace(self.new, retry_on_conflict=True)
-                )
+            policy = self.task.lock_canvas if self._is_awaited() else "follow"
+            if policy == "follow" and (sooner or not has_results(self.task)):
+                policy = "run"
+            if policy != "fail":
+                follows = policy == "follow"
+                new = replace(self.new, follows=job.id) if follows else replace(self.new, retry_on_conflict=True)
                 signals.send(
                     signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
                 )
-                return mark(self.publish(new.id, new), duplicated=how == "follow")
+                return mark(self.publish(new.id, new), duplicated=follows)
         if (self.task.lock_on_duplicate == "raise" and not self.ticking) or self._is_awaited():
             raise DuplicateTask(
                 f"task {self.task.name} is {job.state} already, as {job.id}",

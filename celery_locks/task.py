@@ -1,4 +1,4 @@
-"""The base classes of tasks."""
+"""``SingletonTask`` and ``IdempotentTask``: base classes of tasks that run under a lock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 REQUEST = "celery_locks.request:Request"
-"""Celery imports it in workers only."""
+"""The class that releases keys of dead runs. It is named by a str, which Celery imports in workers only."""
 
 
 def _composed(request_class: Any) -> Any:
-    """A subclass of a task's own ``Request`` that also releases the keys of dead runs."""
+    """The project's own ``Request`` class of a task, extended by the one that releases the keys of dead runs."""
     request_class, base = symbol_by_name(request_class), symbol_by_name(REQUEST)
     return request_class if issubclass(request_class, base) else type(request_class.__name__, (base, request_class), {})
 
 
 def _call_under_lock(task: type[LockedTask]) -> None:
-    """Take the lock around a user's own ``__call__``, which may call ``run()`` itself, as Flask's documentation
-    shows."""
+    """Wrap the ``__call__`` of the project's own subclass, so that it runs under the lock even if it calls ``run()``
+    itself, as in Flask's documentation."""
     call = task.__call__
     if call is LockedTask.__call__ or call in _under_lock:
         return
@@ -83,13 +83,13 @@ class LockedTask(TaskOptions[P, R_co]):
         Raises:
             LockNotOwned: there is none: the task is called directly, or eagerly without ``lock_eager``.
         """
-        own = self.request.get("lock_run")
-        if own is None:
+        held = self.request.get("lock_run")
+        if held is None:
             raise LockNotOwned(
                 f"task {self.name} has no lock here: only a worker takes one. In tests, lock_eager = True takes it too",
                 name=self.name,
             )
-        return RunLock(own)
+        return RunLock(held)
 
     def apply_async(
         self,
@@ -183,7 +183,8 @@ class LockedTask(TaskOptions[P, R_co]):
         )
 
     def _run_locked(self, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the body under the task's lock, unless this is a call within its run, a direct one or an eager one."""
+        """Run the body under the task's lock, but without one if the task is called directly or eagerly, or if this
+        call is within its run."""
         request = self.request
         plain = request.called_directly or (request.is_eager and not self.lock_eager)
         if plain or self.plain or request.get("lock_run") is not None:
@@ -198,7 +199,7 @@ class LockedTask(TaskOptions[P, R_co]):
 
 
 class SingletonTask(LockedTask[P, R_co]):
-    """A job that never overlaps itself: one run per key in the cluster, and one queued message.
+    """A task that never overlaps itself: at most one run and one queued message per key in the cluster.
 
     ::
 
@@ -217,8 +218,8 @@ class SingletonTask(LockedTask[P, R_co]):
 
 
 class IdempotentTask(LockedTask[P, R_co]):
-    """A job that runs once, however often it is submitted: two calls of ``delay()`` send one message and have one
-    result.
+    """A task that runs once, however often the same job is submitted: two calls of ``delay()`` send one message and
+    return the same result.
 
     ::
 

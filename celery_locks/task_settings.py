@@ -1,4 +1,4 @@
-"""Values that follow from a task's options, Celery's configuration and the process."""
+"""Settings of a task that are derived from its options, from Celery's configuration and from the process."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ if TYPE_CHECKING:
     from .options import Duration, OnConflict, TaskOptions
 
 LIMIT_GRACE: Final = 10.0
-"""Seconds after its time limit in which a task ends."""
+"""Seconds within which a task ends after its time limit."""
 
 DEFAULT_VISIBILITY_TIMEOUT: Final = 3600.0
 """Seconds after which Redis and SQS redeliver an unacknowledged message, unless the transport's options say
 otherwise."""
 
 LATE_COPY_WAIT: Final = 60.0
-"""Seconds that a redelivered copy may wait in its queue."""
+"""Seconds for which a redelivered copy may wait in its queue."""
 
 RESULT_DEADLINE: Final = 60.0
-"""Seconds after the end of a run in which its result is stored. A job without a result after that won't have one."""
+"""Seconds within which the result of a run is stored after its end. A job without a result after that won't have
+one."""
 
 SLOW_BACKEND: Final = 1.0
 """Seconds without an answer after which a result backend counts as slow."""
 
 SLOW_BACKEND_PAUSE: Final = 30.0
-"""Seconds for which submissions don't query a slow result backend again."""
+"""Seconds for which submissions don't query a result backend after it was slow."""
 
 _unanswered_since: dict[str | None, float] = {}
 """The time of the oldest unanswered query of a submission, by the URL of the result backend."""
 
 
 def process_digest(pid: int = 0) -> str:
-    """A digest of host and pid, by which the parent of a dead process finds its records, whatever ``METADATA``
-    contains."""
+    """A digest of host and pid, by which the parent of a dead process recognizes its records. The fields of
+    ``METADATA`` may be disabled."""
     where = f"{socket.gethostname()}/{pid or os.getpid()}"
     return blake2b(where.encode(), digest_size=6).hexdigest()
 
 
 def holder_here(task: TaskOptions) -> tuple[Any, ...]:
-    """The current run as operators see it: the fields that ``METADATA`` names, None for the others."""
+    """The current run as the admin shows it: the fields that ``METADATA`` names, None for the others."""
     known = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -69,7 +70,7 @@ def max_hold_of(task: TaskOptions) -> Duration:
 
 
 def redelivery_window(task: TaskOptions) -> float:
-    """Seconds in which a late copy of a message may still be delivered."""
+    """Seconds for which a late copy of a message may still be delivered after the job's end."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
     return max(_visibility(task), LATE_COPY_WAIT) if _visibility(task) else DEFAULT_VISIBILITY_TIMEOUT
@@ -78,8 +79,8 @@ def redelivery_window(task: TaskOptions) -> float:
 def bounded_delay(task: TaskOptions, pause: float) -> float:
     """Limit the delay of a redelivery to half of the broker's visibility timeout.
 
-    A message that waits in a worker for longer is delivered to another worker too, and each copy would be sent again:
-    the copies would multiply.
+    After that timeout the broker also delivers a message that still waits in a worker to another worker. Each of the
+    copies would be sent again, and so the copies would multiply.
     """
     visibility = _visibility(task)
     return min(pause, visibility / 2) if visibility else pause
@@ -142,9 +143,10 @@ def result_state_unless_slow(task: TaskOptions, id: str) -> str:
 
 
 def describe(job: Job) -> str:
-    """For messages: the job's state, its age and its holder. Versions are the store's clock in microseconds."""
+    """Describe a job for messages: its id, state, age and holder."""
     if job.record is None:
         return f"{job.id} is {job.state}"
+    # Versions and reservations are times of the store's clock in microseconds
     began = job.record.version if job.state == "running" else job.reserved or job.record.version
     age = max(0.0, clock.wall() - began / 1_000_000)
     return f"{job.id} is {job.state} for {age:.0f} s{'' if job.holder is None else f', held by {job.holder}'}"

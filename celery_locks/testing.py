@@ -1,8 +1,8 @@
-"""For the tests of projects whose tasks are locked.
+"""Helpers for a project's tests of tasks that run under a lock.
 
-``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` makes a job appear to
-run in another worker, to test duplicates and conflicts. With a real worker
-(``celery.contrib.testing.worker.start_worker``) neither is needed: give the app a Redis server of its own.
+``locked_eager(app)`` runs tasks at once, under their locks and without a server. ``running(task, ...)`` makes a job
+appear to run in another worker, to test duplicates and conflicts. Tests with a real worker
+(``celery.contrib.testing.worker.start_worker``) need neither, but a Redis server for the locks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 def locked_eager(app: Celery) -> Iterator[None]:
     """Run tasks at once in ``delay()`` and ``apply_async()``, under their locks, which are kept in memory.
 
-    A submission of the same job from its own run meets the lock as in a worker. Submissions aren't checked for
+    If a run submits its own job, that job finds the lock taken, as in a worker. Submissions aren't checked for
     duplicates.
 
     Args:
@@ -64,7 +64,7 @@ def _without_django(app: Celery) -> Iterator[None]:
 
 @contextmanager
 def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
-    """Hold the key of a call as a run in another worker does.
+    """Hold the key of a call, as a run in another worker would.
 
     Args:
         task: the task.
@@ -84,10 +84,10 @@ def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
     job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run_id=uuid(), holder_fields=holder_here(task))
     found = job_record.read()
-    done, held = False, found
+    written, held = False, found
     if found is None or found.state != "running":
-        done, held = job_record.put_renewed(found, job, task.lock_expire, -1, lambda _: None)
-    if not done or held is None:
+        written, held = job_record.put_renewed(found, job, task.lock_expire, -1, lambda _: None)
+    if not written or held is None:
         raise AssertionError(f"a job of task {task.name} with these arguments runs already")
     try:
         yield job.id

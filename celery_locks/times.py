@@ -1,5 +1,4 @@
-"""When the message of a job may be run: ``countdown``, ``eta`` and ``expires`` of queued messages and of
-submissions."""
+"""``Times``: when a job's message may be run, from the options ``countdown``, ``eta`` and ``expires``."""
 
 from __future__ import annotations
 
@@ -16,22 +15,24 @@ if TYPE_CHECKING:
     from .job import Job
 
 TOLERANCE: Final = 1.0
-"""Seconds by which two times may differ and count as the same: clocks of submitters differ, and so do two clicks."""
+"""Seconds by which two times may differ and count as the same: submitters have different clocks, and two clicks of one
+user are some time apart."""
 
 
 class Times(NamedTuple):
     """When a message may be run, in Unix time.
 
     Attributes:
-        due: the message may be run from then on; 0: at once.
-        until: the message expires then; 0: never.
+        due: when the message may be run at the earliest; 0: at once.
+        until: when the message expires; 0: never.
     """
 
     due: float = 0.0
     until: float = 0.0
 
     def message_ttl(self, task: TaskOptions) -> float:
-        """Seconds until a message that wasn't run is given up."""
+        """Seconds for which a queued message blocks submissions of the same job: until ``lock_queue_ttl`` after it is
+        due, or until it expires."""
         now = clock.wall() if self.due or self.until else 0.0
         ttl = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
         return max(1.0, min(ttl, self.until - now) if self.until else ttl)
@@ -50,7 +51,7 @@ def times_of(task: TaskOptions, options: Mapping[str, Any]) -> Times:
 
 
 def _timestamp(option: Any) -> float:
-    """The Unix time of a number of seconds from now, a datetime or its text; 0 for None."""
+    """The Unix time of a number of seconds from now, of a datetime or of its ISO format; 0 for None."""
     if isinstance(option, str):
         option = datetime.fromisoformat(option)
     if isinstance(option, datetime):
@@ -59,9 +60,9 @@ def _timestamp(option: Any) -> float:
 
 
 def widened(job: Job, asked: Times) -> Times | None:
-    """The times of a queued job's message, widened to what a submission asks for: the earlier start and the later end.
+    """The times of a queued message, widened by those of a new submission: the earlier start and the later end.
 
-    The start of a retry isn't moved. None if the queued message satisfies the submission.
+    The start of a retry isn't moved. None if the queued message needs no change.
     """
     sooner = not job.retries and job.due - max(asked.due, clock.wall()) > TOLERANCE
     longer = bool(job.until) and (not asked.until or asked.until - job.until > TOLERANCE)

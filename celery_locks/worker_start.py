@@ -1,4 +1,4 @@
-"""Starts a delivered message in the worker: takes its key, or handles it in another way."""
+"""``DeliveredTask``: takes the key of a delivered message in the worker, or ends the delivery without a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .options import TaskOptions
 
 PREDECESSOR_WAIT: Final = 5.0
-"""Seconds that a retry waits for the end of the run that sent it."""
+"""Seconds for which a message waits for the end of the run that sent it, or for a newer submission to be sent."""
 
 
 class DeliveredTask(Delivery):
@@ -42,8 +42,13 @@ class DeliveredTask(Delivery):
         self.result: Any = None
 
     def begin(self) -> RunHold | None:
-        """Take the key. Returns None if this message takes the result of another one instead, see
-        ``header.follows``."""
+        """Take the key and return its hold. Returns None if this message takes the result of another job instead, which
+        ``header.follows`` names.
+
+        Raises:
+            Ignore: the delivery is ended.
+            LockNotAcquired: another job has the key, and ``lock_on_conflict`` raises.
+        """
         while True:
             try:
                 return self._begin()
@@ -74,24 +79,24 @@ class DeliveredTask(Delivery):
         return None
 
     def _check_stored(self, job: Job) -> Verdict:
-        """The verdict on a copy of a job that is done: its result may still be stored, or its process died before
-        that."""
+        """The verdict on a copy of a job that is done without a confirmed result: its process may be storing it, or has
+        died."""
         state = result_state(self.task, self.message.id)
         if state in READY_STATES:
             return Verdict.ENDED
         return Verdict.RUN if state and job.age > RESULT_DEADLINE else Verdict.UNSTORED
 
     def _handle(self, verdict: Verdict, job: Job) -> Job | None:
-        """Handle a verdict other than ``RUN``: raise ``Ignore``, or return the job to decide about next."""
+        """Handle a verdict other than ``RUN``: raise ``Ignore``, or return the job that the record has now."""
         if verdict is Verdict.CONFLICT:
             return self._conflict(job)
         if verdict is Verdict.OVERTAKEN and self._has_result():
-            self._ignore(Verdict.ENDED.value)  # so this is a late copy
+            self._ignore(Verdict.ENDED.value)  # it is a late copy of a message that was run
         replaced_but_awaited = verdict in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._is_awaited()
         follows = self.task.lock_canvas == "follow" if replaced_but_awaited else self._done_by_later_submission(verdict)
         if self._is_answer(verdict, job) or (follows and self._can_follow()):
             self.header = replace(self.header, follows=job.id)
-        elif replaced_but_awaited and self.task.lock_canvas != "fail":  # it is run after the others
+        elif replaced_but_awaited and self.task.lock_canvas != "fail":  # it is run after the other message
             self.header = replace(self.header, reserved=0, retry_on_conflict=True)
             self.message = replace(self.message, header=self.header)
         else:
@@ -99,7 +104,7 @@ class DeliveredTask(Delivery):
         return job
 
     def _done_by_later_submission(self, verdict: Verdict) -> bool:
-        """Whether a later submission of the same job did this one's work, rather than replaced it."""
+        """Whether a later submission of the same job was run in place of this one, without replacing it."""
         return verdict is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
 
     def _has_result(self) -> bool:
@@ -132,14 +137,15 @@ class DeliveredTask(Delivery):
         return self.may_follow and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
 
     def _check_replaced(self) -> None:
-        """Handle a message that was replaced in the queue's record, which isn't the run's record."""
+        """With ``unique_until="start"``: end the delivery if the queue's record says that the message was replaced."""
         job = record_of(self.task, self.header.key).read()
         verdict = at_start(job, self.message)
         if job is not None and verdict in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
             self._handle(verdict, job)
 
     def _is_awaited(self) -> bool:
-        """Whether a canvas or a callback waits for this task id: it may be replaced, but needs a result."""
+        """Whether a canvas or a callback waits for this task id, so that the task needs a result even if another
+        message replaced this one."""
         task_request = self.task.request
         return bool(
             task_request.chord
@@ -150,7 +156,7 @@ class DeliveredTask(Delivery):
         )
 
     def _merged_message(self, previous: Job | None) -> str:
-        """The id of another message of the same job that this run completes too; "" if every message is run."""
+        """The id of another message of the same job that this run completes too; "" if there is none."""
         task = self.task
         if previous is None:
             return ""
@@ -160,6 +166,8 @@ class DeliveredTask(Delivery):
         return previous.id if previous.state in WAITING and not runs_every_message else ""
 
     def _take(self, previous: Job | None) -> tuple[RunHold | None, Job | None]:
+        """Try to take the key from the job that the record has. Returns the hold, or None; and the job that the record
+        has now."""
         task, header = self.task, self.header
         merged_id = self._merged_message(previous)
         same_job = (
@@ -185,23 +193,23 @@ class DeliveredTask(Delivery):
         )
         held = RunHold(task, header, job, self.job_record)
         try:
-            # the lease is renewed while the record is referenced, so its own callback must not reference it
-            done, now = self.job_record.put_renewed(
+            # The lease is renewed for as long as the record is referenced, so the callback has only a weak reference
+            written, current = self.job_record.put_renewed(
                 previous, job, task.lock_expire, max_hold_of(task), LossCallback(ref(held))
             )
-            if not done or now is None:
-                return None, now
-            held.job = now
+            if not written or current is None:
+                return None, current
+            held.job = current
             if task.unique_until == "start":
                 self._leave_queue()
         except BaseException:
             held.abandon()
             raise
         signals.send(signals.lock_acquired, task, "it has its key", task_id=job.id, fence=held.fence)
-        return held, now
+        return held, current
 
     def _leave_queue(self) -> None:
-        """Delete the queue's record of this job: from now on a submission is another job."""
+        """Delete the queue's record of this job, so that a submission from now on is another job."""
         queue = record_of(self.task, self.header.key)
         job = queue.read()
         while job is not None and job.id == self.message.id and not queue.drop(job):
@@ -211,11 +219,11 @@ class DeliveredTask(Delivery):
         """Take the result of the job that this one follows.
 
         Returns:
-            True if there is a result, which is in ``self.result`` then; False if there won't be one.
+            True if there is a result, which is then in ``self.result``; False if there will never be one.
 
         Raises:
-            Ignore: there may be a result later: the message is redelivered.
-            Exception: that job's own, if it failed.
+            Ignore: there may be a result later, so the message is redelivered.
+            Exception: that job's exception, if it failed.
         """
         task, leader = self.task, self.header.follows
         if task.request.is_eager:
@@ -233,18 +241,18 @@ class DeliveredTask(Delivery):
             self._redeliver_after_failure(failure)
         if revoked:
             if job is None or job.id in (leader, self.message.id):
-                return self._stop_following()  # only the other task was revoked; this one may have a later expiry
-            self.header = replace(self.header, follows=job.id)  # the job that replaced it
+                return self._stop_following()  # only that task was revoked, as when it has expired and this one hasn't
+            self.header = replace(self.header, follows=job.id)  # the job that replaced the revoked one
             return self.take_result()
-        goes_on = job is not None and (
+        is_active = job is not None and (
             leader in (job.id, job.merged_id) or (job.run_id and job.run_id == self.header.submitted_by)
         )
-        if job is not None and goes_on and not (job.state == "done" and job.age > RESULT_DEADLINE):
+        if job is not None and is_active and not (job.state == "done" and job.age > RESULT_DEADLINE):
             self._redeliver(self._backoff(), f"it follows {leader}")
         return self._stop_following()
 
     def _stop_following(self) -> bool:
-        """There won't be a result to take: this message is run itself."""
+        """Let this message be run itself, since there is no result to take. Returns False for ``take_result``."""
         self.may_follow = False
         self.header = replace(self.header, follows="", retry_on_conflict=True)
         return False

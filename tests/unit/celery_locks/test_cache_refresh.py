@@ -293,7 +293,7 @@ def test_arguments_that_json_changes_are_loaded_here_with_one_warning(
             wait_for_local_load(function, make())
         assert messages(app) == []
         (record,) = caplog.records
-        for part in (match, kind, "take ids and other plain values"):
+        for part in (match, kind, "Pass ids and other plain values"):
             assert part in record.getMessage()
 
 

@@ -118,7 +118,7 @@ def test_lock_key_as_a_callable_gets_task_and_arguments() -> None:
     made = task(of_tenant, lock_key=lambda task, tenant: tenant.upper())
     assert key(made, "acme") == key(made, tenant="acme") == f"job:{made.name}:ACME"
     for wrong in (None, "", 7):
-        with pytest.raises(LockKeyError, match=r"lock_key of task .* returned"):
+        with pytest.raises(LockKeyError, match=r"lock_key of task .* must return"):
             key(task(of_tenant, lock_key=lambda task, tenant, wrong=wrong: wrong), "acme")
 
 
