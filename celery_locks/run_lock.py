@@ -256,7 +256,7 @@ class RunLock:
         Raises:
             LockLost: the lock isn't held any more.
             LockBackendError: the store can't be reached.
-            ValueError: ``expire`` is no length of time.
+            ValueError: ``expire`` isn't a duration.
         """
         self.ensure_held()
         run = self._run

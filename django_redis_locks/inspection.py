@@ -186,7 +186,7 @@ async def acounts(using: str = DEFAULT) -> Counts:
 def force_release(
     key: str, *, using: str = DEFAULT, fence: int | None = None, reason: str = "", actor: str = ""
 ) -> bool:
-    """Release a lock without its holder. The holder's work goes on until its next renewal detects the loss.
+    """Release a lock by force. Its holder continues to work until its next renewal, or a message, reports the loss.
 
     Args:
         key: the filled key.
@@ -209,7 +209,7 @@ def force_release(
 async def aforce_release(
     key: str, *, using: str = DEFAULT, fence: int | None = None, reason: str = "", actor: str = ""
 ) -> bool:
-    """Release a lock without its holder. The holder's work goes on until its next renewal detects the loss.
+    """Release a lock by force. Its holder continues to work until its next renewal, or a message, reports the loss.
 
     Args:
         key: the filled key.

@@ -1,4 +1,4 @@
-"""Changes of settings while the process runs, which tests make by ``override_settings``."""
+"""Calls hooks when settings change while the process runs, as with ``override_settings`` in tests."""
 
 from __future__ import annotations
 

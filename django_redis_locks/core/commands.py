@@ -30,7 +30,7 @@ Program: TypeAlias = Generator[Effect[Any], Any, R]
 
 
 PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What a parser raises for a malformed reply. Exceptions of signal handlers are no part of them."""
+"""The exceptions that a parser raises for a malformed reply. Other exceptions come from signal handlers."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Command(Effect[R]):
     ``outcome_unknown``.
 
     Attributes:
-        name: the step; a backend knows nothing else of a primitive. For Redis it is the path of a script.
+        name: the name by which a backend finds its implementation of the step. For Redis it is the path of a script.
         keys: the keys in the store that it uses.
         args: its other arguments.
         parse: returns the value of a raw reply, or raises one of ``PARSE_ERRORS``.
@@ -56,7 +56,7 @@ class Command(Effect[R]):
         """Parse a reply.
 
         Raises:
-            LockBackendError: the reply isn't one to this command.
+            LockBackendError: the reply doesn't belong to this command.
         """
         try:
             return self.parse(reply)
@@ -64,5 +64,5 @@ class Command(Effect[R]):
             raise
         except PARSE_ERRORS as error:
             raise LockBackendError(
-                f"that is no answer to {self.name}: {str(reply)[:80]}", outcome_unknown=True, transient=True
+                f"not a valid reply to {self.name}: {str(reply)[:80]}", outcome_unknown=True, transient=True
             ) from error

@@ -127,7 +127,7 @@ class NotifyWaiters(Effect[None]):
 
 @dataclass(slots=True)
 class Cleanup(Effect[None]):
-    """Delete in the background what an unanswered request may have left in the store.
+    """Delete in the background the token that an unanswered request may have left in the store.
 
     Attributes:
         lock_id: the lock.
@@ -142,12 +142,12 @@ class Cleanup(Effect[None]):
 
 
 Handlers: TypeAlias = Mapping[type[Effect[Any]], Callable[[Any], Any]]
-"""The function that carries out each type of effect."""
+"""The function that executes each type of effect."""
 
 
 class Performer(Protocol):
-    """Carries effects out, with one handler for each type. Asynchronous programs use ``handlers`` for local effects,
-    and ``ahandlers``, which return awaitables, for the others."""
+    """Executes effects, with one handler for each type. Asynchronous programs use ``handlers`` for local effects, and
+    ``ahandlers``, which return awaitables, for the others."""
 
     @property
     def handlers(self) -> Handlers:
@@ -174,7 +174,8 @@ class Performer(Protocol):
         queue."""
 
     def may_block(self) -> object:
-        """
+        """Check that this thread may block.
+
         Raises:
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """

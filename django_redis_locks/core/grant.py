@@ -23,7 +23,7 @@ OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
 
 
 class GrantedLock(Protocol):
-    """What a grant needs of its lock."""
+    """The methods of a lock that its grants use."""
 
     @property
     def performer(self) -> Performer: ...
@@ -73,7 +73,7 @@ class Grant:
             hold.grant = weakref.ref(self)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a grant isn't pickled: it belongs to its process. Pass its key, or its fence")
+        raise TypeError("a grant can't be pickled, because it belongs to its process. Pass its key, or its fence")
 
     def __repr__(self) -> str:
         state = "released" if self.released else "lost" if self.lost else "held" if self.protected else "unprotected"
@@ -138,7 +138,7 @@ class Grant:
         Raises:
             LockLost: the lock isn't held any more.
             LockBackendError: the store can't be reached; the lease is unchanged.
-            ValueError: ``expire`` is no length of time.
+            ValueError: ``expire`` isn't a duration.
 
         Example::
 
@@ -157,7 +157,7 @@ class Grant:
         Raises:
             LockLost: the lock isn't held any more.
             LockBackendError: the store can't be reached; the lease is unchanged.
-            ValueError: ``expire`` is no length of time.
+            ValueError: ``expire`` isn't a duration.
         """
         lease = lease_ms(expire)
         self._check()
@@ -303,7 +303,7 @@ class Grant:
             begins, self._block = not self._block, 1
         if not begins:
             raise LockAlreadyHeld(
-                f"lock {self.name!r}: a block holds this grant already, and releases it. Enter an rlock once more instead",
+                f"lock {self.name!r}: another block has this grant, and releases it. To enter a lock twice, use an rlock",
                 key=self.key,
                 name=self.name,
                 alias=self.alias,

@@ -143,7 +143,7 @@ class Hold:
 
     @property
     def inherited_by_fork(self) -> bool:
-        """Whether this process is a forked child, and the hold its parent's."""
+        """Whether the hold belongs to the parent of this forked process."""
         return self.pid != os.getpid()
 
     @property
@@ -153,7 +153,7 @@ class Hold:
 
     @property
     def held(self) -> bool:
-        """Whether this process hasn't released the lock, which may be lost."""
+        """Whether this process has acquired and not released the lock. The lock may be lost."""
         return self.state is State.HELD and self.fence is not None and not self.inherited_by_fork
 
     @property
@@ -265,7 +265,8 @@ class Hold:
         Args:
             why: "expired", "taken" or "max_hold".
             states: a hold in another state, such as one that is being released, isn't marked.
-            at: a time after the lease. A hold with a later deadline was extended since, and isn't marked.
+            at: the time at which the lease was found to have ended. A hold with a later deadline was extended since,
+                and isn't marked.
 
         Returns:
             Whether the holder must be notified.

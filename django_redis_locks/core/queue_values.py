@@ -53,7 +53,7 @@ class Waiter:
 
     @property
     def gave_back(self) -> bool:
-        """Whether the lock that it adopted without a request belongs to the queue again."""
+        """Whether the lock that this waiter was to adopt belongs to the queue again."""
         adopted = None if self.attempt is None else self.attempt.adopted
         return adopted is not None and adopted.adopter is not self
 
@@ -81,7 +81,7 @@ class HandedOverLock:
         self.adoption_unanswered = False
 
     def rejected(self, attempt: Attempt) -> None:
-        """Note that the attempt wasn't completed. The next waiter sends a request."""
+        """Record that the attempt wasn't completed, so that the next waiter sends a request."""
         self.hold.reserved_fences = 0
         if attempt.adopted is self:
             self.adopter = None
@@ -96,12 +96,12 @@ class HandedOverLock:
 
 
 class Attempt(NamedTuple):
-    """A waiter's attempt: it is to send a request, or to adopt a lock without one.
+    """A waiter's attempt to acquire: by a request, or by adopting a lock without a request.
 
     Attributes:
-        address: where the store reaches this queue, to be registered if the lock is busy; "" without a subscription.
-        enqueued_at: when the queue was registered in the store, on the store's clock; 0 if it is to be registered now.
-        others_behind: others wait behind this waiter.
+        address: the address of this queue, which the store registers if the lock is busy; "" without a subscription.
+        enqueued_at: when the store registered the queue, on the store's clock; 0 if it isn't registered.
+        others_behind: other waiters are behind this one.
         handed: the lock to take over with this request.
         adopted: the lock to adopt without a request.
     """
@@ -117,7 +117,7 @@ class QueuePosition(NamedTuple):
     """The position of a local queue in the store's wait queue of a lock.
 
     Attributes:
-        enqueued_at: since when this queue is registered there, on the store's clock; 0 if it isn't.
+        enqueued_at: when the store registered this queue, on the store's clock; 0 if it isn't registered.
         other_queues: other queues are registered.
     """
 

@@ -172,12 +172,12 @@ class Registry:
             if grant.hold.owner() is owner:
                 return (
                     "this thread holds it, on behalf of another context: they share an executor's thread. "
-                    "Use the lock's a-methods, or give each request a thread of its own"
+                    "Use the lock's asynchronous methods, such as aacquire, or give each request its own thread"
                 )
             if contexts.contains(grant):
                 return (
                     "the task or thread that started this one holds it. "
-                    "Acquire it here alone, or hand the grant down and release it there"
+                    "Acquire it only here, or pass the grant to this task or thread"
                 )
         return None
 

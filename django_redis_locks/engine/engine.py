@@ -184,13 +184,14 @@ class Engine:
         )
 
     def may_block(self) -> None:
-        """
+        """Check that this thread may block.
+
         Raises:
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """
         if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
             raise SynchronousOnlyOperation(
-                "You cannot call this from an async context - use the a-twin of the method "
+                "You cannot call this from an async context - use the asynchronous method "
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
 

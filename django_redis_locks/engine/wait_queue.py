@@ -44,7 +44,8 @@ class QueueEngine(Protocol):
         """Have the maintenance thread call ``job``, if that thread runs. Safe in a finalizer."""
 
     def may_block(self) -> object:
-        """
+        """Check that this thread may block.
+
         Raises:
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """

@@ -152,7 +152,7 @@ class RecordRef(RecordPrograms):
 
         Raises:
             TypeError: ``expected`` is no record.
-            ValueError: ``expire`` is no length of time.
+            ValueError: ``expire`` isn't a duration.
             LockBackendError: the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses requests for as long
                 as the option ``wait``.
             LockKeyError: the key holds a value that is no record.
@@ -179,7 +179,7 @@ class RecordRef(RecordPrograms):
 
         Raises:
             TypeError: ``expected`` is no record.
-            ValueError: ``expire`` is no length of time.
+            ValueError: ``expire`` isn't a duration.
             LockBackendError: the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses requests for as long
                 as the option ``wait``.
             LockKeyError: the key holds a value that is no record.
@@ -238,7 +238,7 @@ class RecordRef(RecordPrograms):
 
         Raises:
             TypeError: ``expected`` is no record.
-            ValueError: ``timeout`` is no length of time.
+            ValueError: ``timeout`` isn't a duration.
             LockBackendError: the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses requests for as long
                 as the option ``wait``.
             LockKeyError: the key holds a value that is no record.
@@ -268,7 +268,7 @@ class RecordRef(RecordPrograms):
 
         Raises:
             TypeError: ``expected`` is no record.
-            ValueError: ``timeout`` is no length of time.
+            ValueError: ``timeout`` isn't a duration.
             LockBackendError: the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses requests for as long
                 as the option ``wait``.
             LockKeyError: the key holds a value that is no record.

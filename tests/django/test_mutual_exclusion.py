@@ -186,7 +186,9 @@ class TestFunctions:
         """[F5] [F17] And leaves nothing locked; a task that holds the lock gets LockAlreadyHeld without asking the store."""
 
         async def scenario() -> None:
-            with pytest.raises(SynchronousOnlyOperation, match=r"async context - use the a-twin .*acquire: aacquire"):
+            with pytest.raises(
+                SynchronousOnlyOperation, match=r"async context - use the asynchronous method .*acquire: aacquire"
+            ):
                 CALLS["function"]()
             assert await asyncio.to_thread(CALLS["function"]) == "done"
             async with locks.lock("function"):
