@@ -147,7 +147,10 @@ def redis_lock(
         retry_after: its ``Retry-After``: True for the time left of the lease, False for none, or seconds.
         name: the label in settings, messages and metrics; by default the template.
         using: the alias in ``REDIS_LOCKS``.
-        on_lost, on_backend_error: as for ``locks.lock``.
+        on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
+            that made the call; ``"cancel"`` cancels that task.
+        on_backend_error: if the store is down, ``"closed"`` raises, and a view answers 503; ``"open"`` makes the call
+            without a lock.
         hold: when the lock is released. ``"transaction"``, the default: at the end of the transaction that is open when
             the call returns. ``"response"``: also not before the view's response is closed. ``"call"``: when the call
             returns.
