@@ -107,7 +107,7 @@ class Engine:
             outage.check()
         reply = self.backend.call(command)
         if outage.suspected:
-            outage.answered()
+            outage.record_reply()
         try:
             return command.parse(reply)
         except PARSE_ERRORS:
@@ -119,7 +119,7 @@ class Engine:
             outage.check()
         reply = await self.backend.acall(command)
         if outage.suspected:
-            outage.answered()
+            outage.record_reply()
         return command.read(reply)
 
     def call_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
@@ -133,7 +133,7 @@ class Engine:
         return self.backend.call_many(commands, self.tuning.socket_timeout)
 
     def _report_unreachable(self, effect: ReportUnreachable) -> float:
-        return self._outage.failed(effect.sent, effect.failure, effect.give_up_after, self.backend.probe, self)
+        return self._outage.record_failure(effect.sent, effect.failure, effect.give_up_after, self.backend.probe, self)
 
     def _subscribe(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()

@@ -84,7 +84,7 @@ class Outage:
                 )
             self._probed = now  # the request of this caller is a probe; other callers still fail
 
-    def answered(self) -> None:
+    def record_reply(self) -> None:
         """Record that the server replied to a request, perhaps with an error."""
         with self._mutex:
             was_down = self._down
@@ -92,7 +92,7 @@ class Outage:
         if was_down:
             self._engine.submit_notice(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
-    def failed(
+    def record_failure(
         self, sent: float, failure: str, give_up_after: float, probe: Callable[[], object], engine: Prober
     ) -> float:
         """Record that a request got no reply.
@@ -148,7 +148,7 @@ class Outage:
         except Exception as failure:  # noqa: BLE001 - the next caller's own request raises any other error
             if isinstance(failure, LockBackendError) and failure.unreachable:
                 return
-        self.answered()
+        self.record_reply()
 
 
 _outages: dict[str, Outage] = {}

@@ -135,7 +135,7 @@ def _read_all(
         try:
             replies, _, _ = yield from retry_command(command, clock.now())
         except LockBackendError as failure:
-            coordinator.failed(failure)
+            coordinator.record_failure(failure)
     decoded = {request.user_key: request.decode(*reply) for request, reply in zip(to_read, replies, strict=True)}
     return [(request, uncommitted[request.user_key] or decoded[request.user_key]) for request in requests]
 

@@ -138,7 +138,7 @@ class CacheCoordinator:
         """Whether the store couldn't be reached a moment ago, so that no requests are sent to it for now."""
         return self._down_until > 0.0 and clock.now() < self._down_until
 
-    def failed(self, failure: LockBackendError) -> None:
+    def record_failure(self, failure: LockBackendError) -> None:
         """Count and log a failure of the store. After a transient one no requests are sent to it for a moment; a
         refusal, which may concern one key only, has no such effect."""
         now = clock.now()

@@ -83,7 +83,7 @@ def write_value(coordinator: CacheCoordinator, key: str, ttl_ms: int, data: Any)
         yield from load.writing(ttl_ms, data)
     except LockBackendError as failure:
         if failure.transient:
-            coordinator.failed(failure)
+            coordinator.record_failure(failure)
         return False
     coordinator.forget(key)  # a load that began since may have read before the write
     coordinator.retries.replaced(key, since)
@@ -156,7 +156,7 @@ class WriteBlock:
         try:
             yield from retry_command(command, clock.now())
         except LockBackendError as failure:
-            self._coordinator.failed(failure)
+            self._coordinator.record_failure(failure)
             return False
         return True
 
@@ -170,7 +170,7 @@ def _void_all(coordinator: CacheCoordinator) -> Program[None]:
         try:
             yield from retry_command(clear_command(generation), clock.now())
         except LockBackendError as failure:
-            coordinator.failed(failure)
+            coordinator.record_failure(failure)
             return
 
 
@@ -226,7 +226,7 @@ def _invalidate_one(
     try:
         yield from load.invalidating(stale_ms, lag_ms, retry_limits)
     except LockBackendError as failure:
-        coordinator.failed(failure)
+        coordinator.record_failure(failure)
         failed = failure
     if not coordinator.same_server:
         try:

@@ -46,7 +46,7 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
     try:
         return request.decode(*(yield from read_shared(request)))
     except LockBackendError as failure:
-        coordinator.failed(failure)
+        coordinator.record_failure(failure)
         return NOT_FOUND
 
 
@@ -153,7 +153,7 @@ def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Cla
             claim = yield from request.load.claiming(claim_request)
         return claim
     except LockBackendError as failure:
-        request.coordinator.failed(failure)
+        request.coordinator.record_failure(failure)
         return None
 
 

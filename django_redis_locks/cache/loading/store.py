@@ -42,7 +42,7 @@ def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why:
     try:
         owned: bool = yield from request.load.giving_up(request.token, claim.hold, round(seconds * 1000), why)
     except LockBackendError as failure:
-        request.coordinator.failed(failure)
+        request.coordinator.record_failure(failure)
         return True
     return owned
 
@@ -135,7 +135,7 @@ class LoadCompletion:
             try:
                 self._token = yield from request.load.deferring(request.token, claim.hold)
             except LockBackendError as failure:
-                request.coordinator.failed(failure)
+                request.coordinator.record_failure(failure)
                 self._token = ""
             self._by_permit = True
             if self._token:
@@ -164,7 +164,7 @@ class LoadCompletion:
         try:
             outcome = yield from storing
         except LockBackendError as failure:  # it isn't known whether the claim was void
-            request.coordinator.failed(failure)
+            request.coordinator.record_failure(failure)
             outcome = "unstored"
         if outcome == "fenced":
             metrics.count(request.coordinator.alias, metrics.FENCED)

@@ -83,7 +83,7 @@ class RenderLease:
                 request.wait = wait
                 claim = yield from self._load_lease.claiming(request)
         except LockBackendError as failure:
-            self._coordinator.failed(failure)
+            self._coordinator.record_failure(failure)
             self.owned = True
             return
         except BaseException:
@@ -108,7 +108,7 @@ class RenderLease:
         try:
             owned, _ = yield from self._load_lease.checking(self._token, self._lease)
         except LockBackendError as failure:
-            self._coordinator.failed(failure)
+            self._coordinator.record_failure(failure)
             return True
         return bool(owned)
 
@@ -120,7 +120,7 @@ class RenderLease:
                 why = REASON_NOT_STORED if self._bypass_seconds else ""
                 yield from self._load_lease.giving_up(self._token, claim.hold, round(self._bypass_seconds * 1000), why)
         except LockBackendError as failure:
-            self._coordinator.failed(failure)
+            self._coordinator.record_failure(failure)
         finally:
             if self._inflight is not None:
                 self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)
