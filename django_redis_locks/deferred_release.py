@@ -121,7 +121,7 @@ class DeferredGrant(Grant):
         if hold.grant() is grant:
             hold.grant = weakref.ref(self)  # on_lost is called with this grant
         if connections:
-            registry.keep(self)
+            registry.register(self)
             _here.grants.add(self)
 
     def _hook(self, alias: str) -> TransactionHook:

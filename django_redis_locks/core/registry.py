@@ -75,7 +75,7 @@ class Registry:
         for grant in list(self._grants.values()):
             self._by_lock.setdefault(grant.hold.lock_id, []).append(grant)
 
-    def keep(self, grant: Grant, block: int = 0) -> bool:
+    def register(self, grant: Grant, block: int = 0) -> bool:
         """Register a grant of the caller, here and in the caller's context. With the id of a ``block``, the context
         references the grant itself until the block ends.
 
@@ -99,7 +99,7 @@ class Registry:
         with self._mutex:
             self._forget(grant)
         top = contexts.top.get()
-        if top is not None and top.entry == grant.id:  # other entries are removed by a later ``keep``
+        if top is not None and top.entry == grant.id:  # other entries are removed by a later ``register``
             contexts.top.set(top.below)
 
     @property

@@ -64,14 +64,14 @@ def test_error_of_a_release_at_commit_is_logged_only(
 
 
 def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = registry.keep
+    keep = registry.register
 
     def interrupt(grant: Grant, *args: Any) -> None:
         if isinstance(grant, deferred_release.DeferredGrant):
             raise KeyboardInterrupt
         keep(grant, *args)
 
-    monkeypatch.setattr(registry, "keep", interrupt)
+    monkeypatch.setattr(registry, "register", interrupt)
     with transaction.atomic():
         with pytest.raises(KeyboardInterrupt):
             service()

@@ -78,7 +78,7 @@ class LockAcquisition(LockOwnership):
     def _grant_or_raise(self, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
             grant = request.issued = Grant(verdict, self, request.grant_id, request.block)
-            if self.options.auto_release and registry.keep(grant, request.block) and not verdict.renew_until:
+            if self.options.auto_release and registry.register(grant, request.block) and not verdict.renew_until:
                 self.performer.forget_at_end(verdict)
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, request.waited))
@@ -114,7 +114,7 @@ class LockAcquisition(LockOwnership):
             self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant_id, request.block
         )
         if self.options.auto_release:
-            registry.keep(grant, request.block)
+            registry.register(grant, request.block)
         return grant
 
     def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:

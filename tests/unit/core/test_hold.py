@@ -112,6 +112,6 @@ def test_forgotten_block_is_not_ended(hold: Hold) -> None:
     """A block that never began: the next block of the same lock object would release its grant."""
     lock: Any = object()
     grant = Grant(hold, lock, 1)
-    registry.keep(grant, block=1)
+    registry.register(grant, block=1)
     forget_block(grant)
     assert end_block(lock, 1) is None

@@ -216,14 +216,14 @@ def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
     """[L16] A signal may come between the updates of the two tables; a second call completes them."""
     tables = Registry()
     grant = lock.acquire()
-    tables.keep(grant)
+    tables.register(grant)
     tables._grants = InterruptedAfterPop(tables._grants)
     with pytest.raises(Interrupted):
         tables.forget(grant)
     tables._grants = dict(tables._grants)
     tables.forget(grant)
     assert not tables.knows(grant.hold.lock_id)
-    tables.keep(grant)
+    tables.register(grant)
     tables._by_lock.pop(grant.hold.lock_id)
     tables.forget(grant)
     assert len(tables) == 0
