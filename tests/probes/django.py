@@ -21,7 +21,7 @@ __all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]
 def keys_held_in_memory() -> list[str]:
     """The keys with a live lease in all memory stores of this process."""
     stores = list(memory._stores.values())
-    return sorted(str(key) for store in stores for key, record in list(store.records.items()) if record.left())
+    return sorted(str(key) for store in stores for key, record in list(store.records.items()) if record.ms_left())
 
 
 def holds_of_this_process() -> int:

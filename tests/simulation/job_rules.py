@@ -111,7 +111,7 @@ class JobRules:
         for key in list(store.records):
             found = store.find(key)
             if found is not None and found.kind == "record":
-                job = parse_job(Record(found.fence, json.loads(found.holder), found.left() / 1000))
+                job = parse_job(Record(found.fence, json.loads(found.holder), found.ms_left() / 1000))
                 if job is not None:
                     yield key, job
 

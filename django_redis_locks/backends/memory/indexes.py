@@ -39,4 +39,4 @@ def _listed_record(store: Store, lock: str) -> list[Any]:
     record = store.find(lock)
     if record is None or record.kind != RECORD:
         return []
-    return [1, record.left(), record.fence, record.holder, record.token.partition(".")[2]]
+    return [1, record.ms_left(), record.fence, record.holder, record.token.partition(".")[2]]

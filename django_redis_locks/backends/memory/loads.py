@@ -55,7 +55,7 @@ def claim(
     value_left, value = store.read_value(value_key[0]) if value_key else (-2, None)
     lag = store.find(lag_key) is not None
     fresh = value is not None and fresh_above != -1 and (value_left == -1 or value_left > fresh_above or lag)
-    verdict, left, reason = 0, 0 if found is None else found.left(), ""
+    verdict, left, reason = 0, 0 if found is None else found.ms_left(), ""
     overridden = override == 1
     if fresh and not overridden and (found is None or found.token != token):
         verdict = 2
@@ -87,7 +87,7 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
         return [0, 0]
     found.extend(lease)
     lag = store.find(lag_key)
-    return [1, 0 if lag is None else lag.left()]
+    return [1, 0 if lag is None else lag.ms_left()]
 
 
 def store_value(store: Store, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
@@ -100,7 +100,7 @@ def store_value(store: Store, keys: tuple[str, ...], token: str, ttl_ms: int, va
     del store.records[held]
     store.records.pop(permit, None)
     lag = store.find(lag_key)
-    left = 0 if lag is None else lag.left()
+    left = 0 if lag is None else lag.ms_left()
     try:
         if callable(value):  # writes a cache of this process
             value(left)

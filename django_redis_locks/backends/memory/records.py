@@ -20,7 +20,7 @@ def _read(store: Store, key: str) -> list[Any]:
         return [0]
     if record.kind != RECORD:
         return [-1, record.description()]
-    return [0, record.left(), record.fence, record.holder]
+    return [0, record.ms_left(), record.fence, record.holder]
 
 
 def get(

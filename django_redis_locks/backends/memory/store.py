@@ -40,13 +40,13 @@ class StoredValue:
     ends: float
     reserved: bool = False
 
-    def left(self) -> int:
+    def ms_left(self) -> int:
         """Return the milliseconds until its lease ends."""
         return max(0, round((self.ends - monotonic()) * 1000))
 
     def busy(self) -> list[Any]:
         """Return the beginning of the reply for a busy lock."""
-        return [0, self.left(), self.fence, self.since, self.holder]
+        return [0, self.ms_left(), self.fence, self.since, self.holder]
 
     def description(self) -> str:
         """Return what the key holds, for a command of another kind."""
@@ -147,9 +147,9 @@ class Store:
         value, ends = self.values.get(key, (None, None))
         if value is None or ends is None:
             return -2 if value is None else -1, value
-        left = round((ends - monotonic()) * 1000)
-        if left > 0:
-            return left, value
+        ms_left = round((ends - monotonic()) * 1000)
+        if ms_left > 0:
+            return ms_left, value
         del self.values[key]
         return -2, None
 
