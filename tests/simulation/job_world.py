@@ -292,7 +292,7 @@ class JobWorld:
         if fate == "dropped":
             self.expired.add(message.id)
             self.results.store(message.id, "REVOKED", "expired")
-            request._revoked(fake)
+            request._on_revoked(fake)
         return fate != "begun"
 
     def body(self, task: Any) -> str:
