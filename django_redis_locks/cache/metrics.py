@@ -62,7 +62,7 @@ def counters() -> dict[tuple[str, str], int]:
         return dict(_counts)
 
 
-def finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:
+def send_load_finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:
     """Send ``load_finished``, and log receivers that fail."""
     if load_finished.receivers:
         arguments = {"cache": alias, "key": key, "name": name, "seconds": seconds, "outcome": outcome}

@@ -332,6 +332,6 @@ def _run_loader(coordinator: CacheCoordinator, owned: list[_BatchEntry], loader:
             continue
         outcome, storage = result
         entry.finish(outcome)
-        metrics.finished(
+        metrics.send_load_finished(
             coordinator.cache_class, coordinator.alias, entry.request.key, entry.request.name, seconds, storage
         )

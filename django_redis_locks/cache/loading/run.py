@@ -172,7 +172,7 @@ def run_load(
         )
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         metrics.count(coordinator.alias, metrics.FAILURES)
-        metrics.finished(
+        metrics.send_load_finished(
             coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
         )
         serves_stale = before.value is not MISSING and options.stale_if_error
@@ -197,7 +197,7 @@ def run_load(
     if claim is None and request.cacheable:
         metrics.count(coordinator.alias, metrics.UNLOCKED)
     outcome, storage = yield from completion.loaded(value)
-    metrics.finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
+    metrics.send_load_finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
     return outcome
 
 
