@@ -112,11 +112,11 @@ def force_release(store: Store, keys: tuple[str, ...], fence: int | str, channel
         store.broadcast(lock, channel)
         store.wake_all(lock, waiters)
         return 1
-    after = 0 if fence == "" else int(fence) - record.fence
-    if fence != "" and record.reserved and ask and 0 <= after <= RESERVED_FENCES:
+    fences_ahead = 0 if fence == "" else int(fence) - record.fence
+    if fence != "" and record.reserved and ask and 0 <= fences_ahead <= RESERVED_FENCES:
         store.broadcast(lock, channel)
         return 3
-    if after:
+    if fences_ahead:
         return 0
     del store.records[lock]
     store.remove_from_index(keys[2:3], lock)

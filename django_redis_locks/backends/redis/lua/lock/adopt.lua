@@ -8,9 +8,9 @@
 -- returns  {1} renewed, {0} not held with this token
 local lock, lease, index = KEYS[1], ARGV[1], KEYS[2]
 local value = redis.pcall('GET', lock)
-local mine, denied = is_owned(value, ARGV[2])
+local owned, denied = is_owned(value, ARGV[2])
 if denied then return denied end
-if not mine then return {0} end
+if not owned then return {0} end
 local now = now_ms(redis.call('TIME'))
 if redis.call('PTTL', lock) < tonumber(lease) then
   redis.call('PEXPIRE', lock, lease)

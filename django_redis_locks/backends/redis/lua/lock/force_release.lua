@@ -30,12 +30,12 @@ end
 local stored, reserved = string.match(value, '^1 lock %S+ (%d+)(%+?)')
 if not stored then return 0 end
 if fence ~= '' then
-  local after = fence - stored
-  if reserved ~= '' and after >= 0 and after <= $RESERVED_FENCES and ARGV[3] == '1' then
+  local fences_ahead = fence - stored
+  if reserved ~= '' and fences_ahead >= 0 and fences_ahead <= $RESERVED_FENCES and ARGV[3] == '1' then
     redis.pcall('PUBLISH', channel, message)
     return 3
   end
-  if after ~= 0 then return 0 end
+  if fences_ahead ~= 0 then return 0 end
 end
 redis.call('DEL', lock)
 if KEYS[3] then redis.call('ZREM', KEYS[3], lock) end

@@ -5,8 +5,8 @@
 -- KEYS  lock, waiters, index
 -- ARGV  token, and to register as a waiter: address, ms to keep the registration
 -- returns  0 not held with this token, 1 freed, 2 freed and a process was notified
-local mine, denied = is_owned(redis.pcall('GET', KEYS[1]), ARGV[1])
-if not mine then return denied or 0 end
+local owned, denied = is_owned(redis.pcall('GET', KEYS[1]), ARGV[1])
+if not owned then return denied or 0 end
 redis.call('DEL', KEYS[1])
 if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end
 -- before the wake-up: if no other queue waits, this one is woken, because the reply to the release may be lost

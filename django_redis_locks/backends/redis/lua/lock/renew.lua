@@ -9,10 +9,10 @@ local lease, last = ARGV[1], #ARGV - 2
 local lease_ms, renewed, index_entries, ends = tonumber(lease), {}, {}, nil
 for n = 0, last do
   local lock = KEYS[1 + n]
-  local mine, denied = is_owned(redis.pcall('GET', lock), ARGV[2 + n])
+  local owned, denied = is_owned(redis.pcall('GET', lock), ARGV[2 + n])
   if denied then return denied end
-  renewed[1 + n] = mine and 1 or 0
-  if mine then
+  renewed[1 + n] = owned and 1 or 0
+  if owned then
     if redis.call('PTTL', lock) < lease_ms then
       redis.call('PEXPIRE', lock, lease)
       ends = ends or now_ms(redis.call('TIME')) + lease

@@ -5,6 +5,6 @@ local function is_owned(value, token)
     if string.find(value.err, 'WRONGTYPE') then return false end
     return false, value
   end
-  local mine = '1 lock ' .. token .. ' '
-  return string.sub(value, 1, #mine) == mine
+  local prefix = '1 lock ' .. token .. ' '
+  return string.sub(value, 1, #prefix) == prefix
 end
