@@ -70,7 +70,7 @@ def gives_way(job: Job, header: Header | None) -> bool:
     """Whether a later message replaced this one, of the same job or of another one."""
     reserved = 0 if header is None else header.reserved
     # "unsure": the later message may not exist, so it replaces nothing
-    return 0 < job.first_reserved <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
+    return 0 < job.first_reserved <= reserved < (job.reserved or job.stored_record.version) and job.state != "unsure"
 
 
 def _queued(job: Job, message: Message) -> Verdict:
@@ -90,10 +90,10 @@ def _done(job: Job, message: Message) -> Verdict:
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
         return Verdict.UNSTORED if job.process else Verdict.ENDED
-    if job.answers or (job.merged_id == message.id and job.outcome):
+    if job.within_ttl or (job.merged_id == message.id and job.outcome):
         return Verdict.ANSWERED
     # If the run that would have completed this message too was interrupted, this message is run
-    if job.in_min_hold and job.merged_id != message.id:
+    if job.within_min_hold and job.merged_id != message.id:
         return Verdict.CONFLICT
     return Verdict.RUN
 
@@ -115,6 +115,6 @@ def at_submit(job: Job | None) -> Submit:
         return Submit.AWAIT
     if job.state == "unsure":
         return Submit.REPEAT
-    if job.state == "done" and not (job.in_min_hold or job.answers):
+    if job.state == "done" and not (job.within_min_hold or job.within_ttl):
         return Submit.RESERVE
     return Submit.DUPLICATE

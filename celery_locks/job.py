@@ -49,8 +49,8 @@ class Job:
         reserved: the record's version at the reservation; 0 if the job was never reserved.
         first_reserved: the first reservation in a row of reservations that replaced each other.
         merged_id: the id of another message of the same job, which this run completes too.
-        last_success: the latest reservation of this key after which the job succeeded. A message with an earlier reservation was
-            overtaken.
+        last_success: the latest reservation of this key after which the job succeeded. A message with an earlier
+            reservation was overtaken.
         fingerprint: digest of the arguments, if they aren't the key.
         process: digest of the process that runs the job, see ``process_digest``. Of a job that is done: of the process
             that has to store its result; empty when it has.
@@ -102,7 +102,7 @@ class Job:
         )
 
     @property
-    def known(self) -> Record:
+    def stored_record(self) -> Record:
         """The record that the job was read from."""
         assert self.record is not None  # noqa: S101 - it was read
         return self.record
@@ -110,7 +110,7 @@ class Job:
     @property
     def reservation(self) -> int:
         """The version of the reservation: the record's own version while the message is being sent."""
-        return self.reserved or (self.known.version if self.state in WAITING else 0)
+        return self.reserved or (self.stored_record.version if self.state in WAITING else 0)
 
     @property
     def sent(self) -> bool:
@@ -118,24 +118,28 @@ class Job:
         return self.state not in ("reserved", "unsure")
 
     @property
-    def age(self) -> float:
+    def seconds_since_end(self) -> float:
         """Seconds since the end of the run, by the store's clock."""
-        return max(0.0, self.retention - self.known.lease_left)
+        return max(0.0, self.retention - self.stored_record.lease_left)
 
     @property
-    def in_min_hold(self) -> bool:
+    def within_min_hold(self) -> bool:
         """Whether the run has ended, and ``lock_min_hold`` keeps its key."""
-        return self.state == "done" and self.age < self.min_hold_left
+        return self.state == "done" and self.seconds_since_end < self.min_hold_left
 
     @property
-    def left(self) -> float:
+    def seconds_until_free(self) -> float:
         """Seconds until the key is free if the record isn't changed before."""
-        return max(0.0, self.min_hold_left - self.age) if self.state == "done" else self.known.lease_left
+        return (
+            max(0.0, self.min_hold_left - self.seconds_since_end)
+            if self.state == "done"
+            else self.stored_record.lease_left
+        )
 
     @property
-    def answers(self) -> bool:
+    def within_ttl(self) -> bool:
         """Whether the job is done and its result is still the result of new submissions."""
-        return self.state == "done" and self.age < self.ttl
+        return self.state == "done" and self.seconds_since_end < self.ttl
 
     @property
     def holder(self) -> Holder | None:

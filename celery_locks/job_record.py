@@ -65,7 +65,7 @@ class JobRecord:
 
     def drop(self, job: Job) -> bool:
         """Delete the record if it still has this job. Return whether it had."""
-        return self.ref.drop(job.known).ok
+        return self.ref.drop(job.stored_record).ok
 
     def wait_for_change(self, job: Job | None, seconds: float) -> Job | None:
         """Wait until the record no longer has this job, or for that number of seconds. Returns the job that it has

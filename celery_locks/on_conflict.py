@@ -67,7 +67,7 @@ class Delivery:
             if self.waited < max_wait:
                 begin = clock.now()
                 # The record doesn't change at the end of lock_min_hold
-                left = min(max_wait - self.waited, job.left if job.state == "done" else inf)
+                left = min(max_wait - self.waited, job.seconds_until_free if job.state == "done" else inf)
                 now = self.job_record.wait_for_change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
@@ -84,7 +84,7 @@ class Delivery:
         raise LockNotAcquired(
             f"task {task.name}: another job has the key: {describe(job)}",
             waited=self.waited,
-            retry_after=job.left,
+            retry_after=job.seconds_until_free,
             holder=job.holder,
             key=self.header.key,
             name=task.name,

@@ -121,7 +121,7 @@ def expire_lease_soon(request: Any) -> None:
 
 
 def _shorten(request: Any) -> None:
-    _with_run(request, lambda job_record, job: job_record.ref.touch(job.known, DEATH_GRACE, shorten=True))
+    _with_run(request, lambda job_record, job: job_record.ref.touch(job.stored_record, DEATH_GRACE, shorten=True))
 
 
 def free_dead_run(request: Any, *, redelivered: bool) -> None:

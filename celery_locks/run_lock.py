@@ -75,7 +75,7 @@ class RunHold:
     @property
     def fence(self) -> int:
         """The fencing token of the run: the version of its record."""
-        return self.job.known.version
+        return self.job.stored_record.version
 
     def abort(self) -> None:
         """Raise LockLost in the body while it runs, if ``lock_on_lost`` is ``"abort"``."""
@@ -179,7 +179,9 @@ class RunHold:
         ttl = seconds(task.idempotency_ttl)
         if task.unique_until == "expired":
             # Versions are times of the store's clock in microseconds
-            time_in_queue = (self.job.known.version - self.job.reserved) / 1_000_000 if self.job.reserved else 0.0
+            time_in_queue = (
+                (self.job.stored_record.version - self.job.reserved) / 1_000_000 if self.job.reserved else 0.0
+            )
             return max(0.0, ttl - time_in_queue - run_time)
         if outcome == "success" or (task.unique_until == "finish" and outcome):
             return ttl
@@ -223,7 +225,7 @@ class RunLock:
     @property
     def lost(self) -> bool:
         """Whether the lease ended or the key was released by force, as far as this process knows. Sends no request."""
-        return self._run.job.known.lost
+        return self._run.job.stored_record.lost
 
     @property
     def holder(self) -> Holder:
@@ -260,5 +262,5 @@ class RunLock:
         """
         self.ensure_held()
         run = self._run
-        if not run.job_record.ref.touch(run.job.known, expire):
+        if not run.job_record.ref.touch(run.job.stored_record, expire):
             raise LockLost(f"task {run.task.name} lost its lock while it ran", key=self.key, name=run.task.name)

@@ -177,7 +177,7 @@ class _Submission:
         if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
             return mark(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
         if found is Submit.AWAIT:
-            return None, self.job_record.wait_for_change(job, job.known.lease_left + 0.1)
+            return None, self.job_record.wait_for_change(job, job.stored_record.lease_left + 0.1)
         if found is Submit.REPEAT:
             # Reuse the id of the unconfirmed message, which no caller has, unless this id may be known already
             same = {} if self._is_awaited() else {"id": job.id, "fingerprint": job.fingerprint}
@@ -237,7 +237,7 @@ class _Submission:
 
     def _send(self, reserved: Job, replaced: Job | None) -> AsyncResult[Any]:
         """Send the message of a reserved job, and confirm the reservation."""
-        version = reserved.known.version
+        version = reserved.stored_record.version
         self.new = replace(self.new, reserved=version)
         try:
             result = self.publish(self.new.id, self.new, **self.changes)
@@ -255,10 +255,10 @@ class _Submission:
         """Undo the reservation after a failure to send, or record that the message may have been sent."""
         try:
             if not isinstance(failure, _NOT_SENT):
-                unsure = reserved.in_state("unsure", reserved=reserved.known.version)
+                unsure = reserved.in_state("unsure", reserved=reserved.stored_record.version)
                 self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
             elif replaced is not None and self.task.unique_until != "start":  # with "start" it may be running already
-                self.job_record.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
+                self.job_record.put(reserved, replaced.in_state("queued"), replaced.stored_record.lease_left)
             else:
                 self.job_record.drop(reserved)
         except LockBackendError as store_failure:  # the key is free when the lease ends
@@ -279,7 +279,7 @@ class _Submission:
         stored the result."""
         if job.state == "queued" and not self.task.ignore_result:
             return result_state_unless_slow(self.task, job.id) in READY_STATES
-        if job.state == "done" and job.process and job.age > RESULT_DEADLINE:
+        if job.state == "done" and job.process and job.seconds_since_end > RESULT_DEADLINE:
             state = result_state_unless_slow(self.task, job.id)
             return bool(state) and state not in READY_STATES
         return False

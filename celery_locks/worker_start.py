@@ -84,7 +84,7 @@ class DeliveredTask(Delivery):
         state = result_state(self.task, self.message.id)
         if state in READY_STATES:
             return Verdict.ENDED
-        return Verdict.RUN if state and job.age > RESULT_DEADLINE else Verdict.UNSTORED
+        return Verdict.RUN if state and job.seconds_since_end > RESULT_DEADLINE else Verdict.UNSTORED
 
     def _handle(self, verdict: Verdict, job: Job) -> Job | None:
         """Handle a verdict other than ``RUN``: raise ``Ignore``, or return the job that the record has now."""
@@ -117,7 +117,7 @@ class DeliveredTask(Delivery):
         if verdict in (Verdict.REDELIVER, Verdict.FOLLOWING, Verdict.SENDING):
             copy = verdict is Verdict.REDELIVER and job.id == self.message.id
             self.header = replace(self.header, is_copy=copy or self.header.is_copy)
-            self._redeliver(min(job.known.lease_left, MAX_PAUSE) + 0.2, verdict.value.partition(":")[0])
+            self._redeliver(min(job.stored_record.lease_left, MAX_PAUSE) + 0.2, verdict.value.partition(":")[0])
         if verdict is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
         if verdict is Verdict.OVERTAKEN:
@@ -247,7 +247,7 @@ class DeliveredTask(Delivery):
         is_active = job is not None and (
             leader in (job.id, job.merged_id) or (job.run_id and job.run_id == self.header.submitted_by)
         )
-        if job is not None and is_active and not (job.state == "done" and job.age > RESULT_DEADLINE):
+        if job is not None and is_active and not (job.state == "done" and job.seconds_since_end > RESULT_DEADLINE):
             self._redeliver(self._backoff(), f"it follows {leader}")
         return self._stop_following()
 

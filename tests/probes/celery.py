@@ -38,7 +38,7 @@ def pass_key_on(task: Any) -> None:
 def lease_left(task: Any, *args: Any) -> float:
     """Seconds until the lease of the run that has the key of this call ends."""
     job = running_job(task, *args)
-    return job.known.lease_left if job else 0.0
+    return job.stored_record.lease_left if job else 0.0
 
 
 def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
@@ -46,7 +46,7 @@ def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
     job_record = run_record_of(task, key_of(task, args, {}, None)[0])
     job = job_record.read()
     if job is not None:
-        job_record.ref.touch(job.known, seconds, shorten=True)
+        job_record.ref.touch(job.stored_record, seconds, shorten=True)
 
 
 def load_lease_left(key: str) -> int:

@@ -38,7 +38,7 @@ class Run:
         process = self.actor.process
         if self.outcome or process.dead or process.stopped or self.held is None:
             return False
-        record = self.held.job.known
+        record = self.held.job.stored_record
         hold = record._hold
         return hold is not None and hold.loss_reason is None and process.now() < hold.deadline
 
@@ -97,7 +97,7 @@ class JobRules:
     def _lost(self) -> Iterator[str]:
         """A record that nothing will change, or a job that wasn't run."""
         for _, job in self.records():
-            if job.state in ("reserved", "queued", "running") and job.known.lease_left > 60.0:
+            if job.state in ("reserved", "queued", "running") and job.stored_record.lease_left > 60.0:
                 yield f"stuck: {job}"
         for submitted in self.submitted:
             yield from self._about(submitted)

@@ -37,9 +37,9 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     def left() -> float:
         now = job_record.read()
         assert now is not None
-        return now.known.lease_left
+        return now.stored_record.lease_left
 
     request.expire_lease_soon(overdue)
     assert left() <= request.DEATH_GRACE
-    job_record.ref.touch(job.known, LEASE)
+    job_record.ref.touch(job.stored_record, LEASE)
     eventually(lambda: left() <= request.DEATH_GRACE)

@@ -152,7 +152,7 @@ def test_queued_job_expires_with_its_message(sent: Sent) -> None:
     ]:
         task = sent.task(expires=declared)
         task.apply_async((1,), **options)
-        assert least < sent.job(task).known.lease_left <= most, (declared, options)
+        assert least < sent.job(task).stored_record.lease_left <= most, (declared, options)
 
 
 def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
