@@ -96,7 +96,7 @@ class TaskOptions(CelerysTask[P, R_co]):
             ``"raise"`` raises ``LockNotAcquired``, ``"follow"`` takes the result of the job that runs.
         lock_on_lost: when the lease was lost while the job runs: ``"log"``, ``"abort"`` raises ``LockLost`` in the job,
             or a callable that gets the task and its lock.
-        lock_on_backend_error: at submission, when the store is down: ``"open"`` sends the message all the same (the
+        lock_on_backend_error: at submission, when the store is down: ``"open"`` still sends the message (the
             worker decides), ``"closed"`` raises. At the start a job never runs unlocked: its message is redelivered.
         lock_queue_ttl: how long a queued message blocks submissions. Then the same job can be submitted again.
         lock_redelivery_window: how long a job is remembered after its end, so that a late copy of its message isn't

@@ -84,7 +84,7 @@ def _without_slot(ttl: float) -> Due | None:
 
 
 def _latest(plan: BaseSchedule, last_run_at: datetime | None, now: float, following: float) -> float | None:
-    """The latest slot since the last run; None if there is none, as if the scheduler runs the entry for another reason.
+    """The latest slot since the last run; None if there is none: the scheduler runs the entry for another reason.
 
     Schedules can only compute the slot after a time, so the search starts at earlier times until it finds one. A beat
     that missed many slots publishes the latest one.

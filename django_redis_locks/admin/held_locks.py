@@ -184,7 +184,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     def shown_waiting(self, lock: HeldLock) -> str:
         return formatting.waiting(lock.waiting)
 
-    @admin.display(description=_("what is there"))
+    @admin.display(description=_("value found"))
     def foreign(self, lock: HeldLock) -> str:
         return lock.info.foreign if lock.info else ""
 

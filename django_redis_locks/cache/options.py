@@ -76,23 +76,24 @@ class LoadOptions(TypedDict, total=False):
         version: version of the key, as for the cache's own ``get``.
         using: alias of the locks on the server that coordinates loads. Without effect for a Redis cache.
         ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
-        stale: how long after that it is served while one caller loads it again, or when the loader fails.
+        stale: for how long after that it is served while one caller loads it again, or when the loader fails.
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.
         refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a
             thread or task of its process, ``"celery"`` in a worker, with ``@cached`` only; or a callable that takes the
             ``Job``.
-        wait: how long a caller without a value waits for another one's load; None, or -1: as long as that runs.
+        wait: how long a caller without a value waits for another caller's load; None, or -1: until that ends.
         wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and
-            the load goes on in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others
+            the load continues in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others
             don't wait.
-        on_timeout: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
-            ``"default"``: return that; ``"raise"`` a ``LoadTimeout``.
-        default: the value when there is none.
+        on_timeout: after ``wait``: ``"load"``: one caller in the time of a lease loads the value, too, and doesn't
+            store it; ``"default"``: return the option ``default``; ``"raise"``: raise ``LoadTimeout``.
+        default: the value to return after ``wait`` if there is none.
         max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without
             limit.
         start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
-        jitter: values live shorter than ``ttl`` by a random share up to this one, so that they don't end all at once.
+        jitter: the largest share of ``ttl`` by which a value becomes stale earlier, at random, so that values that were
+            stored together don't become stale together.
         stale_if_error: serve a stale value if the loader fails.
         error_ttl: how long a key isn't loaded again after its loader failed. Callers get the stale value; without one,
             callers with this option raise ``LoadFailed``. 0: each caller loads. None, the default: 5 s while a stale
@@ -174,7 +175,7 @@ def _checked(**given: Any) -> CheckedOptions:
         checked[name] = value if check is None else check(value, name)
     made = CheckedOptions(**checked)
     if made.early is not None and made.ttl is None:
-        raise ValueError("early needs a ttl: what is kept for ever has no end to be ahead of")
+        raise ValueError("early needs a ttl: a value that is kept for ever is never refreshed")
     return made
 
 

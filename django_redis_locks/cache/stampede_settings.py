@@ -141,7 +141,7 @@ def _ttl(where: str, entry: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("E043", f"{where}: {str(error).replace('ttl', 'TIMEOUT')}.")
     given = entry.get("OPTIONS", {})
     if isinstance(given, Mapping) and given.get("EARLY") is not None and entry.get("TIMEOUT", 0) is None:
-        yield Problem("E043", f"{where}: EARLY needs a TIMEOUT: what is kept for ever has no end to be ahead of.")
+        yield Problem("E043", f"{where}: EARLY needs a TIMEOUT: a value that is kept for ever is never refreshed.")
 
 
 def _value(where: str, name: str, value: Any) -> Iterator[Problem]:

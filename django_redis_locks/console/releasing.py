@@ -73,11 +73,11 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
 
 def _warning(info: LockInfo) -> str:
     if info.state == "foreign":
-        return _("That is no lock as it should be. It is deleted only if it was one.")
+        return _("The value under this key isn't a valid lock. It is deleted only if it is a damaged one.")
     if info.state == "queued":
         return _("It hasn't begun. Its message stays in the queue: the worker that receives it decides again.")
     return _(
-        "Its holder isn't stopped: it runs beside the next one until it notices, at once as a rule, otherwise at its next "
+        "Its holder isn't stopped: it runs beside the next one until it notices, usually at once, otherwise at its next "
         "renewal or release. If it hangs, end its process instead."
     )
 

@@ -72,7 +72,7 @@ def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpRespon
     """Return the response to a request that lacks a part of the key.
 
     Raises:
-        LockKeyError: the part comes from elsewhere, the call is no view, or ``on_key_error`` is ``"raise"``.
+        LockKeyError: the part comes from elsewhere, the call isn't a view, or ``on_key_error`` is ``"raise"``.
     """
     status = refused.options.on_key_error or 400
     lacking_request = views.request_of((error.source,), {})
