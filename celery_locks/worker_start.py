@@ -56,6 +56,7 @@ class DeliveredTask(Delivery):
                 self._redeliver_after_failure(failure)
 
     def _begin(self) -> RunHold | None:
+        """Try to take the key, and act on the verdict about the job that has it, until either ends the loop."""
         if self.task.unique_until == "start":
             self._check_replaced()
         job: Job | None = None  # read by the first attempt to take the key
@@ -111,6 +112,7 @@ class DeliveredTask(Delivery):
         return has_results(self.task) and result_state(self.task, self.message.id) in READY_STATES
 
     def _end_without_run(self, verdict: Verdict, job: Job) -> NoReturn:
+        """End the delivery by a redelivery, a revocation or ``Ignore``, as the verdict requires."""
         if verdict is Verdict.UNSTORED:
             self.header = replace(self.header, is_copy=True)
             self._redeliver(self._backoff(), "its result isn't known to be stored")

@@ -79,6 +79,7 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
             )
         if now >= until:
             metrics.count(coordinator.alias, metrics.TIMEOUTS)
+            # Did the limit of nested loads end the wait, rather than the option ``wait``?
             if longest < (inf if request.options.on_timeout == "load" else request.options.wait):
                 metrics.count(coordinator.alias, metrics.NESTED)
                 return (yield from _load_alone(request))
@@ -94,6 +95,7 @@ def _longest_wait(request: LoadRequest) -> Program[float]:
 
 
 def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
+    """Lead the load of this process. In a task the load continues if the caller is cancelled."""
     single_flight = request.coordinator.single_flight
     inflight.leader_loop = running_loop()
     yield Lead(
@@ -126,6 +128,7 @@ def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Progr
 
 
 def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
+    """Claim the load and carry it out; without a claim if the store is down or the value isn't to be stored."""
     claim = None
     if request.cacheable and not (request.coordinator.down and request.coordinator.same_server):
         claim = yield from claim_load(request, request.claim(max(until - clock.now(), 0.0)))
@@ -162,6 +165,7 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     """Apply ``on_timeout``: another caller is still loading after ``wait``."""
     options = request.options
     if options.on_timeout == "load":
+        # Only one caller in the time of a lease may load beside the claim; the others wait once more
         claim = yield from claim_load(request, request.claim(0.0, extra_interval=request.lease))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claim_load(request, request.claim(options.wait))
