@@ -27,6 +27,9 @@ class Effect(Generic[R]):
 
 
 Program: TypeAlias = Generator[Effect[Any], Any, R]
+"""A program that returns ``R``. In ``primitives`` its name ends in -ing, unlike that of the public method which runs
+it:
+``acquire`` runs ``acquiring``."""
 
 
 PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
