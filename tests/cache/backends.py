@@ -1,4 +1,4 @@
-"""Settings of caches for tests: of each kind, alone or as two processes see it."""
+"""Entries of CACHES and REDIS_LOCKS for tests: each kind of cache, by two aliases as if for two processes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILES = "django.core.cache.backends.filebased.FileBasedCache"
 DUMMY = "django.core.cache.backends.dummy.DummyCache"
 
 HERE, THERE = "here", "there"
-"""Aliases of one cache that share nothing in this process: what one loads, the other one learns from the store only."""
+"""Aliases of one cache that share no state in this process, as if they were used by two processes."""
 
 
-class Closing(PyMemcacheCache):
-    """Each thread has connections of its own, which Django doesn't close when the thread ends."""
+class TrackedPyMemcacheCache(PyMemcacheCache):
+    """Keeps its instances for ``close``: Django doesn't close the connections of threads that end."""
 
     opened: ClassVar[list[PyMemcacheCache]] = []
 
@@ -31,18 +31,18 @@ class Closing(PyMemcacheCache):
         self.opened.append(self)
 
 
-MEMCACHED = f"{Closing.__module__}.{Closing.__qualname__}"
+MEMCACHED = f"{TrackedPyMemcacheCache.__module__}.{TrackedPyMemcacheCache.__qualname__}"
 
-PLACES = {REDIS: "redis_url", LOCMEM: "tmp_path", FILES: "tmp_path", MEMCACHED: "memcached"}
+LOCATION_FIXTURES = {REDIS: "redis_url", LOCMEM: "tmp_path", FILES: "tmp_path", MEMCACHED: "memcached"}
 
 
 def cache_entry(request: pytest.FixtureRequest, kind: str) -> dict[str, Any]:
-    """An empty cache of a kind."""
-    return {"BACKEND": kind, "LOCATION": str(request.getfixturevalue(PLACES[kind]))}
+    """The entry of an empty cache of this kind."""
+    return {"BACKEND": kind, "LOCATION": str(request.getfixturevalue(LOCATION_FIXTURES[kind]))}
 
 
 def redis_locks(url: str, **entry: Any) -> dict[str, Any]:
-    """One server under two names: entries of locks."""
+    """Entries of REDIS_LOCKS: one server by two host names."""
     return {
         name: {**entry, "LOCATION": url.replace("127.0.0.1", host)}
         for name, host in ((HERE, "127.0.0.1"), (THERE, "localhost"))
@@ -50,39 +50,39 @@ def redis_locks(url: str, **entry: Any) -> dict[str, Any]:
 
 
 def redis_caches(url: str, **entry: Any) -> dict[str, Any]:
-    """One database of one server under two names: entries of caches."""
+    """Entries of CACHES: one database of one server by two host names."""
     return redis_locks(url, **{"BACKEND": REDIS, **entry})
 
 
 def at(name: str) -> dict[str, str]:
-    """The arguments ``cache`` and ``using`` of a caller here, or there. The leases of a cache that isn't on Redis bear its
-    alias, so that there only the alias of the locks differs."""
+    """The arguments ``cache`` and ``using`` of a caller HERE or THERE. Without Redis as cache only ``using`` differs, because
+    the keys of leases then contain the alias of the cache."""
     return {"cache": name if settings.CACHES[HERE]["BACKEND"].endswith(".RedisCache") else HERE, "using": name}
 
 
-class _Here(threading.local):
+class _CurrentTenant(threading.local):
     tenant = "public"
 
 
-_here = _Here()
+_current = _CurrentTenant()
 
 
 @contextmanager
 def as_tenant(name: str) -> Iterator[None]:
-    """This thread has that tenant."""
-    _here.tenant, before = name, _here.tenant
+    """Run the block as a tenant, in this thread."""
+    _current.tenant, before = name, _current.tenant
     try:
         yield
     finally:
-        _here.tenant = before
+        _current.tenant = before
 
 
 def key_of_tenant(key: str, prefix: str, version: int) -> str:
-    """As a library for tenants has it: ``KEY_FUNCTION`` of the caches of ``by_tenant``."""
-    return f"{_here.tenant}:{prefix}:{version}:{key}"
+    """Add the current tenant to keys, as libraries for tenants do by KEY_FUNCTION."""
+    return f"{_current.tenant}:{prefix}:{version}:{key}"
 
 
-def by_tenant(entries: dict[str, Any]) -> dict[str, Any]:
+def with_tenant_keys(entries: dict[str, Any]) -> dict[str, Any]:
     return {name: {**entry, "KEY_FUNCTION": key_of_tenant} for name, entry in entries.items()}
 
 
@@ -94,12 +94,12 @@ def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def proxied(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """On Redis, behind the proxy of the fixture ``proxy``."""
+    """On Redis, through the proxy of the fixture ``proxy``."""
     return redis_caches(request.getfixturevalue("proxy").url)
 
 
 def django_redis(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Another cache on Redis, with serializers of its own."""
+    """django-redis, with compression."""
     options = {"COMPRESSOR": "django_redis.compressors.zlib.ZlibCompressor"}
     return redis_caches(request.getfixturevalue("redis_url"), BACKEND="django_redis.cache.RedisCache", OPTIONS=options)
 

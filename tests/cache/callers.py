@@ -21,7 +21,8 @@ from tests.probes import cache as probes
 
 
 class Loader:
-    """Returns its next value, raises it if it is an exception, or calls it; counts; with a ``gate`` only when that is open."""
+    """Returns its next value, raises it if it is an exception, or calls it. Counts its calls. With ``gate=True`` it waits until
+    the test opens the gate."""
 
     def __init__(self, *values: Any, gate: bool = False) -> None:
         self.values = values
@@ -55,26 +56,26 @@ class Loader:
         return value() if callable(value) else value
 
     def wait(self) -> None:
-        """Until it has begun once more."""
+        """Wait until one more call has begun."""
         assert self.began.acquire(timeout=PATIENCE)
 
 
-class Running:
-    """A load whose loader has begun and is held by the test."""
+class RunningLoad:
+    """A load that runs until the test calls ``finish``."""
 
     def __init__(self, loader: Loader, future: Future[Any]) -> None:
         self.loader = loader
         self.future = future
 
     def finish(self) -> Any:
-        """Let it end; what its caller gets, or raises."""
+        """Open the gate. Return what its caller gets, or raise what it raises."""
         self.loader.gate.set()
         result = self.future.result(PATIENCE)
         return result.value if isinstance(result, LoadResult) else result
 
 
 class Callers:
-    """Callers of one kind, threads or tasks. Options are those of ``get_or_load``; ``ttl`` is 60 by default."""
+    """Callers of ``get_or_load`` in threads, or in tasks. Options are its options; ``ttl`` is 60 by default."""
 
     def __init__(self, face: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.is_async = face is Task
@@ -88,55 +89,55 @@ class Callers:
         return caller
 
     def loader(self, loader: Any) -> Any:
-        """The same loader, asynchronous for tasks."""
+        """The loader, as a coroutine function for tasks."""
         return loader.asynchronously if self.is_async and isinstance(loader, Loader) else loader
 
     def start(self, key: Any, loader: Any, *, cache: str = HERE, **options: Any) -> Future[Any]:
-        """Have a new caller load, and return the future of its ``LoadResult``."""
+        """Load in a new caller. Return the future of its ``LoadResult``."""
         options = {"ttl": 60, "wait": PATIENCE, **options}
         return self.caller().start(get_or_load, key, self.loader(loader), **at(cache), info=True, **options)
 
     def load(self, key: Any, loader: Any, **options: Any) -> Any:
-        """Load; a ``LoadResult``. A loader that is no callable is the value."""
+        """Load, and return the ``LoadResult``. ``loader`` may be the value."""
         return self.start(key, loader if callable(loader) else Loader(loader), **options).result(PATIENCE)
 
     def value(self, key: Any, loader: Any, **options: Any) -> Any:
-        """Load; the value."""
+        """Load, and return the value."""
         return self.load(key, loader, **options).value
 
-    def begin(self, *values: Any, key: Any = "k", **options: Any) -> Running:
+    def begin_load(self, *values: Any, key: Any = "k", **options: Any) -> RunningLoad:
         """Start a load and wait until its loader has begun."""
         loader = Loader(*values, gate=True)
-        running = Running(loader, self.start(key, loader, **options))
+        running = RunningLoad(loader, self.start(key, loader, **options))
         loader.wait()
         return running
 
-    def follow(self, running: Running, number: int = 1, **options: Any) -> list[Future[Any]]:
-        """Start callers and wait until they follow that load."""
+    def follow(self, running: RunningLoad, number: int = 1, **options: Any) -> list[Future[Any]]:
+        """Start callers, and wait until they follow this load."""
         futures = [self.start("k", running.loader, **options) for _ in range(number)]
         eventually(lambda: self.followers() == number)
         return futures
 
-    def wait_for(self, *, key: str = "k", cache: str = THERE, **options: Any) -> Running:
-        """Start a caller and wait until it waits for another's load. Its own loader must not be called."""
+    def start_waiter(self, *, key: str = "k", cache: str = THERE, **options: Any) -> RunningLoad:
+        """Start a caller, and wait until it waits for the load of another one. Its own loader must not be called."""
         loader = Loader(AssertionError("it was loaded twice"))
         future = self.start(key, loader, cache=cache, **options)
         eventually(lambda: probes.waiters_in_store(**at(cache)) or self.followers(cache) or future.done())
-        return Running(loader, future)
+        return RunningLoad(loader, future)
 
     def make_stale(self, key: str = "k", value: Any = "old", **options: Any) -> None:
-        """Load a value that is stale when this returns, and stays so for ten minutes."""
+        """Load a value that is stale afterwards, for ten minutes."""
         self.load(key, value, **{"ttl": 0.01, "jitter": 0.0, "stale": 600, **options})
         begin = monotonic()
         eventually(lambda: monotonic() - begin > 0.03)
 
     def followers(self, cache: str = HERE) -> int:
-        """How many wait for loads that others lead in this process."""
+        """The number of callers that wait for other callers' loads in this process."""
         leaders = len(probes.loads_in_flight(**at(cache))) if self.is_async else 0
         return probes.followers(**at(cache)) - leaders
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function that has a twin, as a caller of this kind."""
+        """Call a function, or in a task its async twin."""
         return self.caller()(function, *args, **kwargs)
 
     def close(self) -> None:
@@ -145,24 +146,24 @@ class Callers:
 
 
 STALE: dict[str, Any] = {"ttl": 60, "stale": 600}
-"""Options of callers that take a stale value."""
+"""Options of callers that accept a stale value."""
 
 FACES = {"sync": Thread, "async": Task}
 
 
-def cells(*kinds: Any) -> list[Any]:
-    """Every kind of cache for threads and for tasks: parameters of the fixture ``callers``."""
+def for_threads_and_tasks(*kinds: Any) -> list[Any]:
+    """Parameters of the fixture ``callers``: each kind of cache, for threads and for tasks."""
     return [pytest.param((kind, face), id=f"{kind.__name__}-{name}") for kind in kinds for name, face in FACES.items()]
 
 
 EACH_CACHE = pytest.mark.parametrize(
     "callers",
-    cells(backends.redis, backends.django_redis, backends.files, backends.memcached, backends.locmem),
+    for_threads_and_tasks(backends.redis, backends.django_redis, backends.files, backends.memcached, backends.locmem),
     indirect=True,
 )
-"""Caches of every kind. By default only those that differ in where leases are: on Redis, and files."""
-ON_REDIS = pytest.mark.parametrize("callers", cells(backends.redis), indirect=True)
-PROXIED = pytest.mark.parametrize("callers", cells(backends.proxied), indirect=True)
+"""All kinds of caches. By default only two: on Redis, where leases are beside the values, and files."""
+ON_REDIS = pytest.mark.parametrize("callers", for_threads_and_tasks(backends.redis), indirect=True)
+PROXIED = pytest.mark.parametrize("callers", for_threads_and_tasks(backends.proxied), indirect=True)
 
 
 # StampedeCache
@@ -182,12 +183,12 @@ WRITES: dict[str, tuple[list[tuple[str, tuple[Any, ...], dict[str, Any]]], objec
     "incr_version to it": ([("set", ("k", "v0"), {"version": 0}), ("incr_version", ("k",), {"version": 0})], "v0"),
     "decr_version to it": ([("set", ("k", "v2"), {"version": 2}), ("decr_version", ("k",), {"version": 2})], "v2"),
 }
-"""Calls that write the value "k", by name, and what the cache has afterwards if another thread loads it at the same time."""
+"""Writes of the key "k" by name, and its value afterwards if a concurrent load began before the write."""
 
 
 def write(name: str) -> None:
     for method, args, options in WRITES[name][0]:
-        with suppress(ValueError):  # there is nothing to be incremented
+        with suppress(ValueError):  # there is no value to increment
             getattr(cache, method)(*args, **options)
 
 
@@ -198,8 +199,8 @@ async def awrite(name: str) -> None:
 
 
 @contextmanager
-def loading(value: Any = "old") -> Iterator[tuple[Loader, Future[Any]]]:
-    """`get_or_set` of "k" in another thread, whose loader runs until the block ends."""
+def load_in_thread(value: Any = "old") -> Iterator[tuple[Loader, Future[Any]]]:
+    """`get_or_set("k")` in another thread; its loader runs until the block ends."""
     loader = Loader(value, gate=True)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(lambda: cache.get_or_set("k", loader))
@@ -211,8 +212,8 @@ def loading(value: Any = "old") -> Iterator[tuple[Loader, Future[Any]]]:
 
 
 @asynccontextmanager
-async def aloading() -> AsyncIterator[asyncio.Task[Any]]:
-    """The same by `aget_or_set` in another task."""
+async def load_in_task() -> AsyncIterator[asyncio.Task[Any]]:
+    """`aget_or_set("k")` in another task; its loader runs until the block ends."""
     loader = Loader("old", gate=True)
     task = asyncio.create_task(cache.aget_or_set("k", loader.asynchronously))
     await asyncio.to_thread(loader.wait)

@@ -1,4 +1,4 @@
-"""Caches of each kind, callers of each kind, and a fresh state for each test."""
+"""Fixtures: caches of each kind, callers of each kind, and fresh state for each test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from django.core.cache import caches
 
 from django_redis_locks.cache import counters
 from tests.cache import backends
-from tests.cache.backends import DUMMY, FILES, REDIS, WRAPPER, Closing, cache_entry, redis_caches
-from tests.cache.callers import Callers, cells
+from tests.cache.backends import DUMMY, FILES, REDIS, WRAPPER, TrackedPyMemcacheCache, cache_entry, redis_caches
+from tests.cache.callers import Callers, for_threads_and_tasks
 from tests.contract.matrix import PATIENCE
 from tests.probes import cache as probes
 from tests.probes.tuning import Tune
@@ -29,23 +29,22 @@ from tools.redis_server import RedisServer
 
 @pytest.fixture(autouse=True)
 def long_time_limits(tune: Tune) -> None:
-    """No answer of a store and no load is given up, no guard of a write ends, and no note about a load is dropped within a
-    test."""
+    """Long timeouts, so that none of them ends within a test on a slow machine."""
     tune(socket_timeout=PATIENCE, writer_lease=60.0, unstored_note_ttl=60.0, max_wait_in_transaction=PATIENCE)
 
 
 @pytest.fixture(autouse=True)
 def fresh_state(tmp_path: Path, settings: Any) -> Iterator[None]:
-    """The caches of a test are disconnected before its settings end."""
+    """Reset the process's state of caches. Disconnect the test's caches while its settings are in force."""
     probes.forget_state()
     yield
     probes.disconnect_caches()
     probes.forget_state()
 
 
-@pytest.fixture(params=cells(backends.redis, backends.files))
+@pytest.fixture(params=for_threads_and_tasks(backends.redis, backends.files))
 def callers(request: pytest.FixtureRequest, settings: Any, loop: asyncio.AbstractEventLoop) -> Iterator[Callers]:
-    """Callers, and caches HERE and THERE; see ``EACH_CACHE`` and ``ON_REDIS`` for others than the default."""
+    """Callers, and the caches HERE and THERE. ``EACH_CACHE`` and ``ON_REDIS`` select other kinds than the default ones."""
     entries, face = request.param
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **entries(request)}
     callers = Callers(face, loop)
@@ -56,7 +55,7 @@ def callers(request: pytest.FixtureRequest, settings: Any, loop: asyncio.Abstrac
 
 @pytest.fixture(params=[backends.redis, backends.files], ids=["redis", "files"])
 def cache_pair(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
-    """Caches HERE and THERE, for tests that bring their own threads or tasks; its kind."""
+    """The caches HERE and THERE, for tests with their own threads or tasks. Returns the kind."""
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **request.param(request)}
     yield request.param.__name__
     caches.close_all()
@@ -64,14 +63,14 @@ def cache_pair(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
 
 @pytest.fixture
 def redis_pair(settings: Any, redis_url: str) -> Iterator[str]:
-    """The same, on Redis only; its URL."""
+    """The caches HERE and THERE on Redis. Returns the URL of the server."""
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(redis_url)}
     yield redis_url
     caches.close_all()
 
 
 @pytest.fixture
-def direct(redis_url: str) -> Iterator[redis.Redis]:
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
     """A client of the shared server."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
@@ -79,14 +78,14 @@ def direct(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
-    """A proxy before the shared server; see ``PROXIED``."""
+    """A proxy in front of the shared server; see ``PROXIED``."""
     with Proxy(redis_server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture(params=[REDIS, FILES], ids=lambda kind: kind.rpartition(".")[2])
 def wrapped(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
-    """`default` is a StampedeCache of `raw`, which is a cache of some kind; its kind."""
+    """`default` is a StampedeCache that wraps the cache `raw`. Returns the kind of `raw`."""
     wrapper = {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"WAIT": PATIENCE}}
     settings.CACHES = {"raw": cache_entry(request, request.param), "default": wrapper}
     yield request.param
@@ -104,16 +103,16 @@ def memcached_server() -> Iterator[Memcached]:
 
 @pytest.fixture
 def memcached(memcached_server: Memcached) -> Iterator[str]:
-    """The address of the shared server, empty."""
+    """The address of the shared server, which is empty."""
     memcached_server.flush()
     yield memcached_server.address
-    while Closing.opened:
-        Closing.opened.pop().close()
+    while TrackedPyMemcacheCache.opened:
+        TrackedPyMemcacheCache.opened.pop().close()
 
 
 @pytest.fixture
 def counted() -> Iterator[Callable[[], Counter[str]]]:
-    """What was counted since the test began, of all caches."""
+    """`counted()`: the cache counters since the test began, summed over all caches."""
 
     def total() -> Counter[str]:
         found: Counter[str] = Counter()
@@ -127,7 +126,7 @@ def counted() -> Iterator[Callable[[], Counter[str]]]:
 
 @pytest.fixture
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """`wall_clock(61)`: it is this many seconds later than it was when the test began."""
+    """`wall_clock(61)`: set the wall clock to 61 seconds after the start of the test."""
     return lambda seconds: probes.pass_wall_time(monkeypatch, seconds)
 
 

@@ -1,4 +1,4 @@
-"""`@cached` of functions and methods: their values, what the decorated function can do, and what is refused at decoration."""
+"""`@cached` of functions and methods: values, the API of the decorated function, and errors at decoration."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from django_redis_locks import LockKeyError
 from django_redis_locks.cache import LoadResult, cached
 
 calls: Counter[Any] = Counter()
-"""How often each function was called."""
+"""The calls of each function."""
 
 
 @pytest.fixture(autouse=True)
-def nothing_called(redis_cache: None) -> None:
+def no_calls(redis_cache: None) -> None:
     calls.clear()
 
 
@@ -44,16 +44,16 @@ async def aprice(pk: int, size: str = "M") -> str:
     return f"{pk}{size}"
 
 
-def test_get_many_calls_the_function_for_what_is_missing() -> None:
-    """[S17] In the order of the calls, twice the same is once the same."""
+def test_get_many_calls_the_function_for_each_missing_value() -> None:
+    """[S17] The results are in the order of the calls; equal calls are loaded once."""
     price(1)
     assert price.get_many([2, 1, (1, "L"), 2, (3,)]) == ["2M", "1M", "1L", "2M", "3M"]
     assert calls == {(1, "M"): 1, (2, "M"): 1, (1, "L"): 1, (3, "M"): 1}
     assert price.get_many([]) == []
 
 
-def test_get_many_loads_at_once_with_many() -> None:
-    """[S17] What `many` leaves out is None."""
+def test_get_many_with_the_option_many_loads_all_in_one_call() -> None:
+    """[S17] Values that `many` doesn't return are None."""
     asked: list[Any] = []
 
     def load(missing: list[Any]) -> dict[Any, str]:
@@ -74,7 +74,7 @@ def test_get_many_loads_at_once_with_many() -> None:
     assert asked == [[2, 3, 4], [1, 2]]
 
 
-def test_aget_many_raises_the_failure_of_one() -> None:
+def test_aget_many_raises_the_exception_of_one_load() -> None:
     @cached("failing:{pk}", ttl=60)
     async def failing(pk: int) -> int:
         if pk == 2:
@@ -86,7 +86,7 @@ def test_aget_many_raises_the_failure_of_one() -> None:
 
 
 def test_call_is_cached_by_its_arguments() -> None:
-    """[S 5.1] As a raw value, for each caller that knows its key."""
+    """The cache contains the plain value, by a key that other code can build."""
     assert [price(1), price(pk=1), price(1, "M"), price(size="M", pk=1), price(2)] == ["1M"] * 4 + ["2M"]
     assert calls == {(1, "M"): 1, (2, "M"): 1}
     assert price.key(1) == "price:1:M"
@@ -105,8 +105,8 @@ def test_function_has_invalidate_refresh_and_uncached() -> None:
     assert price.refresh(pk=1) == price(1) == "1M"
 
 
-def test_async_methods_are_those_of_every_function_and_the_only_ones_of_a_coroutine_function() -> None:
-    async def story() -> None:
+def test_function_has_sync_and_async_methods_and_a_coroutine_function_only_async_ones() -> None:
+    async def scenario() -> None:
         assert [await aprice(1), await aprice(pk=1), await aprice(1, "M")] == ["1M"] * 3
         await aprice.ainvalidate(1)
         await aprice(1)
@@ -115,7 +115,7 @@ def test_async_methods_are_those_of_every_function_and_the_only_ones_of_a_corout
             assert await function.aget_many([1, 2, (2, "L")]) == ["1M", "2M", "2L"]
         await price.ainvalidate(1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert calls == {(1, "M"): 5, (2, "M"): 2, (2, "L"): 2}
     assert cache.get(price.key(1)) is None
     with pytest.raises(TypeError, match=r"await its \.arefresh"):
@@ -124,8 +124,8 @@ def test_async_methods_are_those_of_every_function_and_the_only_ones_of_a_corout
         aprice.get_many([1])
 
 
-def test_options_say_where_values_are_what_they_vary_on_and_what_is_returned() -> None:
-    """[S49] The leader's language doesn't leak."""
+def test_values_are_separate_by_cache_and_language() -> None:
+    """[S49] A caller doesn't get a value that another one loads in another language."""
 
     @cached("greeting:{pk}", ttl=60, cache="other", version=7, vary_on_language=True, info=True)
     def greeting(pk: int) -> str:
@@ -171,7 +171,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-def test_target_that_is_no_function_is_refused() -> None:
+def test_decorating_anything_but_a_function_raises() -> None:
     for target, message in REFUSED:
         for decorator in (cached, cached("thing", ttl=5)):
             with pytest.raises(TypeError, match=re.escape(message)):
@@ -179,7 +179,7 @@ def test_target_that_is_no_function_is_refused() -> None:
 
 
 def test_function_without_a_name_of_its_own_needs_a_template() -> None:
-    """Two closures of one function would share their values."""
+    """Two closures of one function would share values."""
     secret = 5
 
     def closure() -> int:
@@ -202,7 +202,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-def test_option_that_is_wrong_is_refused_at_decoration() -> None:
+def test_wrong_option_raises_at_decoration() -> None:
     def local(pk: int) -> int:
         return pk
 
@@ -298,13 +298,13 @@ def test_class_method_has_values_for_each_class() -> None:
     assert calls["best"] == 3
 
 
-def test_classmethod_above_cached_can_be_called() -> None:
-    """Python 3.13 no longer tells a descriptor below `classmethod` its class: calls work, and the rest says what to do."""
+def test_classmethod_above_cached_works_or_raises_with_advice() -> None:
+    """Python 3.13 doesn't pass the class to a descriptor below `classmethod`: calls work, other methods raise with advice."""
     assert [Shop.mean(1), Market().mean(1)] == ["Shop 1", "Market 1"]
     try:
         key = Market.mean.key(1)
     except TypeError as error:
-        assert "@cached above @classmethod" in str(error)  # noqa: PT017 - either is right
+        assert "@cached above @classmethod" in str(error)  # noqa: PT017 - depends on the version
     else:
         assert key == "mean:Market:1"
 
@@ -370,19 +370,19 @@ def test_decorated_function_has_name_doc_and_signature_and_can_be_copied() -> No
     assert hash(shop.total) == hash(shop.total)
     assert shop.total != Shop(1).total
     assert copy.deepcopy(Shop.worst) is Shop.worst
-    assert Shop.worst.__reduce__() == "Shop.worst"  # as functions are pickled: by where they are
+    assert Shop.worst.__reduce__() == "Shop.worst"  # pickled by reference, like a function
 
 
-def test_coroutine_method_stays_one_and_has_values_for_each_object() -> None:
+def test_coroutine_method_is_still_one_and_has_values_for_each_object() -> None:
     shop = Shop(1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         assert await shop.atotal(2031) == await shop.atotal(2031) == "1 2031"
         await shop.atotal.ainvalidate(2031)
         assert await shop.atotal(2031) == "1 2031"
         assert await Market.anothing() == "Market"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert calls["atotal"] == 2
     for function in (shop.atotal, Shop.atotal, Shop.anothing):
         assert inspect.iscoroutinefunction(function)

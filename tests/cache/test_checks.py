@@ -1,4 +1,4 @@
-"""System checks of `StampedeCache`: each has an entry that provokes it, and a right entry has none."""
+"""System checks of `StampedeCache`: each for a wrong entry, and none for a right one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CACHED_DB = "django.contrib.sessions.backends.cached_db"
 SIGNED = "django.contrib.sessions.backends.signed_cookies"
 
 
-def found(settings: Any, entry: dict[str, Any], raw: dict[str, Any] | None = None, **others: Any) -> list[Any]:
-    """What `manage.py check --tag redis_locks` says of wrappers."""
+def check_messages(settings: Any, entry: dict[str, Any], raw: dict[str, Any] | None = None, **others: Any) -> list[Any]:
+    """The messages of `manage.py check --tag redis_locks` about a StampedeCache."""
     settings.CACHES = {
         "raw": raw or {"BACKEND": LOCMEM},
         "default": {"BACKEND": WRAPPER, "LOCATION": "raw", **entry},
@@ -57,11 +57,11 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }
 
 
-def test_wrong_entry_has_one_error_with_a_way_out(settings: Any) -> None:
-    """And a program that runs no checks gets it at the first use."""
+def test_wrong_entry_has_one_error_with_a_hint(settings: Any) -> None:
+    """Without system checks it is raised at the first use."""
     for name, (id, entry, message, hint) in WRONG.items():
         others = {"outer": OUTER} if entry.get("LOCATION") == "outer" else {}
-        first, *more = found(settings, entry, **others)
+        first, *more = check_messages(settings, entry, **others)
         assert (first.id, first.level) == (f"redis_locks.{id}", checks.ERROR), name
         assert "CACHES['" in first.msg, name
         assert message in first.msg, name
@@ -72,56 +72,60 @@ def test_wrong_entry_has_one_error_with_a_way_out(settings: Any) -> None:
 
 
 def test_wrapper_of_a_wrapper_has_an_error(settings: Any) -> None:
-    """It would fence everything twice."""
-    (message,) = found(settings, {}, outer=OUTER)
+    """Each write would be guarded twice."""
+    (message,) = check_messages(settings, {}, outer=OUTER)
     assert message.id == "redis_locks.E041"
     assert "CACHES['outer']: 'default' is a wrapper itself" in message.msg
 
 
-def test_every_problem_has_an_error(settings: Any) -> None:
-    messages = found(settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "USING": "x"}})
+def test_each_of_several_problems_has_an_error(settings: Any) -> None:
+    messages = check_messages(
+        settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "USING": "x"}}
+    )
     assert sorted(message.id[-4:] for message in messages) == ["E040", "E042", "E043", "E044", "E045"]
 
 
 def test_cache_on_another_store_needs_locks(settings: Any) -> None:
-    """The leases of loads on Redis are beside the values, and those of this process in it."""
+    """Only for Redis and locmem caches leases need no REDIS_LOCKS: they are beside the values, or in the process."""
     settings.REDIS_LOCKS = {"other": {"LOCATION": "redis://127.0.0.1:1/1"}}
-    (message,) = found(settings, {}, {"BACKEND": FILES, "LOCATION": "there"})
+    (message,) = check_messages(settings, {}, {"BACKEND": FILES, "LOCATION": "there"})
     assert (message.id, message.hint) == ("redis_locks.E044", "There is 'other'.")
     for raw in ({"BACKEND": LOCMEM}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"}):
-        assert not found(settings, {}, raw), raw
+        assert not check_messages(settings, {}, raw), raw
 
 
 def test_right_entry_has_no_error(settings: Any) -> None:
     options = {"USING": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_TIMEOUT": "raise"}
-    assert not found(settings, {"TIMEOUT": 600, "OPTIONS": options})
-    assert not found(settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "ERROR_TTL": None}})
-    assert not found(settings, {}, other={"BACKEND": "there.is.no.such.Cache"})
+    assert not check_messages(settings, {"TIMEOUT": 600, "OPTIONS": options})
+    assert not check_messages(
+        settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "ERROR_TTL": None}}
+    )
+    assert not check_messages(settings, {}, other={"BACKEND": "there.is.no.such.Cache"})
 
 
 def test_sessions_in_a_stampede_cache_have_a_warning(settings: Any) -> None:
-    """[S43] A session is loaded by its own requests only, and each save is a write that has to be fenced."""
+    """[S43] A session has no concurrent loads, but each save would be a guarded write."""
     for engine in ("django.contrib.sessions.backends.cache", CACHED_DB):
         settings.SESSION_ENGINE = engine
-        (message,) = found(settings, {})
+        (message,) = check_messages(settings, {})
         assert (message.id, message.level) == ("redis_locks.W046", checks.WARNING), engine
         assert "SESSION_CACHE_ALIAS = 'raw'" in message.hint
     settings.SESSION_CACHE_ALIAS = "raw"
-    assert not found(settings, {})
+    assert not check_messages(settings, {})
     settings.SESSION_ENGINE, settings.SESSION_CACHE_ALIAS = SIGNED, "default"
-    assert not found(settings, {})
+    assert not check_messages(settings, {})
 
 
 def test_redis_cache_with_replicas_has_a_warning(settings: Any) -> None:
-    """[S8] Django's cache writes to the first server, and reads from another one."""
+    """[S8] Django's cache writes to the first server and reads from another one."""
     for location in ("redis://127.0.0.1:1/0,redis://127.0.0.1:2/0", ["redis://a", "redis://b"]):
-        (message,) = found(settings, {}, {"BACKEND": REDIS, "LOCATION": location})
+        (message,) = check_messages(settings, {}, {"BACKEND": REDIS, "LOCATION": location})
         assert (message.id, message.level) == ("redis_locks.W047", checks.WARNING), location
-    assert not found(settings, {}, {"BACKEND": REDIS, "LOCATION": ["redis://127.0.0.1:1/0"]})
+    assert not check_messages(settings, {}, {"BACKEND": REDIS, "LOCATION": ["redis://127.0.0.1:1/0"]})
 
 
 def test_locks_in_the_database_of_the_wrapped_cache_have_a_warning(settings: Any) -> None:
-    """[S31] `clear()` of the wrapper flushes them too: the check of the locks sees the cache behind it."""
+    """[S31] `clear()` of the wrapper would flush the locks, too."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}}
-    found(settings, {}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"})
+    check_messages(settings, {}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"})
     assert "redis_locks.W010" in {message.id for message in checks.run_checks(tags=["redis_locks"])}

@@ -1,4 +1,4 @@
-"""The central promises of loads, with every kind of cache, for threads and tasks."""
+"""The main guarantees of loads, with every kind of cache, for threads and tasks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_hit_calls_no_loader(callers: Callers) -> None:
     assert callers.load("k", first).source == "loaded"
     found = callers.load("k", again)
     assert (found.value, found.source, again.calls) == ({"n": 1}, "hit", 0)
-    assert caches[HERE].get("k") == {"n": 1}  # the plain value, for every reader
+    assert caches[HERE].get("k") == {"n": 1}  # the plain value: other code can read it
 
 
-def test_callers_of_one_process_load_once(callers: Callers) -> None:
-    """[V1] [S24] Followers ask the store for nothing."""
-    loading = callers.begin("value")
+def test_concurrent_callers_of_one_process_load_once(callers: Callers) -> None:
+    """[V1] [S24] Followers send no requests."""
+    loading = callers.begin_load("value")
     following = callers.follow(loading, 9)
     assert loading.finish() == "value"
     results = [future.result(PATIENCE) for future in following]
@@ -35,18 +35,18 @@ def test_callers_of_one_process_load_once(callers: Callers) -> None:
     assert loading.loader.calls == 1
 
 
-def test_callers_of_two_processes_load_once(callers: Callers) -> None:
-    """[V13] The second one waits in the store, and is woken."""
-    loading = callers.begin("value")
-    waiting = callers.wait_for()
+def test_concurrent_callers_of_two_processes_load_once(callers: Callers) -> None:
+    """[V13] The second one waits for a notification of the store."""
+    loading = callers.begin_load("value")
+    waiting = callers.start_waiter()
     assert loading.finish() == waiting.finish() == "value"
     assert loading.loader.calls == 1
 
 
-def test_invalidation_during_load_wins(callers: Callers, counted: Any) -> None:
-    """[S1] [V7] [V15] [V24] The loader's own caller gets the old value; the cache never does."""
+def test_invalidation_during_a_load_prevents_its_store(callers: Callers, counted: Any) -> None:
+    """[S1] [V7] [V15] [V24] The caller that loads gets the old value; the cache doesn't store it."""
     for number, cache in enumerate((HERE, THERE), 1):
-        loading = callers.begin("old", key=cache)
+        loading = callers.begin_load("old", key=cache)
         callers.call(invalidate, cache, **at(cache))
         assert callers.value(cache, "new", cache=cache) == "new"
         assert loading.finish() == "old"
@@ -55,22 +55,22 @@ def test_invalidation_during_load_wins(callers: Callers, counted: Any) -> None:
         assert counted()["fenced"] == number
 
 
-def test_none_is_a_value(callers: Callers) -> None:
-    """[S15] What doesn't exist isn't asked of the database each time."""
+def test_none_is_cached_as_a_value(callers: Callers) -> None:
+    """[S15] So that a missing row isn't queried each time."""
     loader = Loader(None, "now it exists")
     assert callers.value("k", loader) is None
     found = callers.load("k", loader, cache=THERE)
     assert (found.value, found.source, loader.calls) == (None, "hit", 1)
 
 
-def test_any_ttl_is_stored(callers: Callers) -> None:
-    """[S47] Without end, a fraction, more than thirty days."""
+def test_value_with_no_ttl_a_fraction_or_a_year_is_stored(callers: Callers) -> None:
+    """[S47] memcached has whole seconds, and a limit of thirty days."""
     for number, ttl in enumerate((None, 30.5, 86400 * 60)):
         callers.load(f"k{number}", "value", ttl=ttl)
         assert callers.load(f"k{number}", "other", ttl=ttl).source == "hit", ttl
 
 
-def test_key_that_is_no_str_is_taken_as_by_django(callers: Callers) -> None:
+def test_key_that_is_no_str_is_converted_as_by_django(callers: Callers) -> None:
     for key in (1, 0, lazystr("lazy")):
         assert callers.value(key, "value") == "value", key
         assert caches[HERE].get(key) == "value", key
@@ -82,9 +82,9 @@ def test_key_that_is_no_str_is_taken_as_by_django(callers: Callers) -> None:
         assert caches[HERE].get(key) is None, key
 
 
-def test_value_that_cannot_be_pickled_raises_for_all(callers: Callers) -> None:
-    """[S46] [S13] The cache's own error; it isn't loaded again and again. Followers get it as a loader's own."""
-    loading = callers.begin(threading.Lock)
+def test_value_that_cannot_be_pickled_raises_for_all_callers(callers: Callers) -> None:
+    """[S46] [S13] They raise the cache's own error; followers don't load again."""
+    loading = callers.begin_load(threading.Lock)
     (following,) = callers.follow(loading)
     with pytest.raises(TypeError, match="cannot pickle"):
         loading.finish()
@@ -93,10 +93,10 @@ def test_value_that_cannot_be_pickled_raises_for_all(callers: Callers) -> None:
     assert loading.loader.calls == 1
 
 
-def test_failure_is_raised_in_another_process(callers: Callers) -> None:
-    """[S13] [S5] It doesn't wait a second time, and doesn't load, if it has error_ttl."""
-    loading = callers.begin(ValueError("no rates today"), error_ttl=30)
-    waiting = callers.wait_for(error_ttl=30)
+def test_failure_with_error_ttl_is_raised_in_another_process(callers: Callers) -> None:
+    """[S13] [S5] A waiter there raises it without loading."""
+    loading = callers.begin_load(ValueError("no rates today"), error_ttl=30)
+    waiting = callers.start_waiter(error_ttl=30)
     with pytest.raises(ValueError, match="no rates today"):
         loading.finish()
     with pytest.raises((LoadFailed, ValueError), match="no rates today"):
@@ -106,8 +106,8 @@ def test_failure_is_raised_in_another_process(callers: Callers) -> None:
     assert callers.value("k", "other", cache=THERE) == "other"
 
 
-def test_many_are_loaded_in_one_call(callers: Callers) -> None:
-    """[S17] In the order of the keys; what the loader leaves out is None."""
+def test_missing_values_of_many_keys_are_loaded_in_one_call(callers: Callers) -> None:
+    """[S17] The result has the order of the keys; values that the loader doesn't return are None."""
     asked: list[list[str]] = []
 
     def loader(keys: list[str]) -> dict[str, Any]:
@@ -123,10 +123,10 @@ def test_many_are_loaded_in_one_call(callers: Callers) -> None:
     assert callers.call(get_or_load_many, [], loader, **at(HERE)) == {}
 
 
-def test_stale_value_is_served_while_one_loads(callers: Callers) -> None:
-    """[S1a] No caller waits, neither in this process nor in another one."""
+def test_stale_value_is_returned_while_one_caller_loads(callers: Callers) -> None:
+    """No other caller waits, in this process or another one."""
     callers.make_stale()
-    loading = callers.begin("new", **STALE)
+    loading = callers.begin_load("new", **STALE)
     for cache in (HERE, THERE):
         found = callers.load("k", "other", cache=cache, **STALE)
         assert (found.value, found.source) == ("old", "stale"), cache

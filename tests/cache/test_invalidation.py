@@ -1,4 +1,4 @@
-"""Invalidations and writes while loads run: what is older is never stored. The simplest cases are in test_every_cache."""
+"""Invalidations and writes during loads: an older value is never stored. The basic cases are in test_every_cache.py."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.probes.tuning import Tune
 
 
 def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
-    """[S3] What it joined was older than the invalidation: it isn't shared."""
-    loading = callers.begin("old", "new")
+    """[S3] The load that it follows began before the invalidation, so that its value may be outdated."""
+    loading = callers.begin_load("old", "new")
     (following,) = callers.follow(loading)
     callers.call(invalidate, "k", **at(HERE))
     assert loading.finish() == "old"
@@ -30,18 +30,18 @@ def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
     assert caches[HERE].get("k") == "new"
 
 
-def test_caller_during_a_write_gets_what_is_written(callers: Callers) -> None:
-    """[S4] It doesn't load during the write."""
+def test_caller_during_a_guarded_write_gets_the_written_value(callers: Callers) -> None:
+    """[S4] It waits for the write instead of loading."""
     with write_guard("k", **at(HERE)):
-        waiting = callers.wait_for()
+        waiting = callers.start_waiter()
         caches[HERE].set("k", "written")
     assert waiting.finish() == "written"
 
 
 def test_caller_after_a_clear_does_not_join_the_load(callers: Callers) -> None:
-    """[S31] A new generation alone voids it: a pattern was deleted, or the values are on another store than the leases."""
+    """[S31] A new generation voids all loads, as after `delete_pattern`, or a clear of values that aren't beside the leases."""
     for cache in (HERE, THERE):
-        loading = callers.begin("old", key=cache)
+        loading = callers.begin_load("old", key=cache)
         with clear_guard(**at(cache)):
             pass
         assert callers.value(cache, "new", cache=cache) == "new", cache
@@ -49,28 +49,28 @@ def test_caller_after_a_clear_does_not_join_the_load(callers: Callers) -> None:
         assert caches[HERE].get(cache) == "new", cache
 
 
-def test_refresh_during_load_wins(callers: Callers) -> None:
-    """[S1] What began before the refresh may be older."""
-    loading = callers.begin("old")
+def test_refresh_during_a_load_prevents_its_store(callers: Callers) -> None:
+    """[S1] The load began before the refresh, so that its value may be older."""
+    loading = callers.begin_load("old")
     assert callers.call(refresh, "k", callers.loader(Loader("new")), **at(THERE), ttl=60) == "new"
     loading.finish()
     assert caches[HERE].get("k") == "new"
 
 
-def test_invalidation_during_refresh_of_stale_value_wins(callers: Callers) -> None:
-    """[S2] The refresh began before it: its claim is void."""
+def test_invalidation_during_the_refresh_of_a_stale_value_prevents_its_store(callers: Callers) -> None:
+    """[S2] The refresh began before the invalidation: its claim is void."""
     callers.make_stale()
-    loading = callers.begin("older", **STALE)
+    loading = callers.begin_load("older", **STALE)
     callers.call(invalidate, "k", **at(THERE))
     assert callers.value("k", "new", cache=THERE, **STALE) == "new"
     assert loading.finish() == "older"
     assert callers.value("k", "x", **STALE) == "new"
 
 
-def test_value_deleted_between_the_look_and_the_claim_is_not_stale(
+def test_value_deleted_between_read_and_claim_is_not_passed_as_stale(
     redis_pair: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loader must not take it for the value that it replaces."""
+    """The loader must not receive it as the value to replace."""
     caches[HERE].set("k", "old", 500)  # less than `stale` is left
     before_command(monkeypatch, "load/claim", lambda: caches[THERE].delete("k"), cache=HERE)
     seen: list[Any] = []
@@ -79,18 +79,18 @@ def test_value_deleted_between_the_look_and_the_claim_is_not_stale(
 
 
 @ON_REDIS
-def test_invalidation_with_stale_keeps_the_old_value_for_it(callers: Callers) -> None:
-    """A caller that takes stale values is served the old one, while one loads."""
+def test_invalidation_with_stale_keeps_the_old_value_as_stale(callers: Callers) -> None:
+    """Callers that accept stale values get it while one loads."""
     callers.load("k", "old", **STALE)
     callers.call(invalidate, "unknown", "k", cache=HERE, stale=600)
-    loading = callers.begin("new", **STALE)
+    loading = callers.begin_load("new", **STALE)
     assert callers.value("k", "x", cache=THERE, **STALE) == "old"
     assert loading.finish() == "new"
 
 
-def test_replica_lag_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
-    """[S7] What is loaded right after an invalidation may be what a replica still has."""
-    for seconds in (0.3, 3.0, 20.0):  # what is loaded later than that may be kept
+def test_value_loaded_within_replica_lag_after_an_invalidation_is_kept_briefly(callers: Callers) -> None:
+    """[S7] It may have been read from a replica that is behind."""
+    for seconds in (0.3, 3.0, 20.0):  # after that time a value is kept for its ttl
         begin = monotonic()
         callers.call(invalidate, "k", **at(HERE), replica_lag=seconds)
         assert callers.value("k", "replica's", ttl=600, cache=THERE) == "replica's"
@@ -100,8 +100,10 @@ def test_replica_lag_keeps_what_is_loaded_only_briefly(callers: Callers) -> None
     assert callers.value("k", "new", ttl=600) == "new"
 
 
-def test_invalidation_of_locmem_leaves_no_window(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S2d] The claim is checked and the value written in one step: an invalidation comes before it, or after it."""
+def test_invalidation_in_locmem_is_atomic_with_the_store_of_a_load(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim is checked and the value written in one step, so that an invalidation is before or after both."""
     settings.CACHES = {HERE: {"BACKEND": backends.LOCMEM, "LOCATION": "window"}}
     cache = caches[HERE]
     write, over = cache.set, threading.Event()
@@ -125,15 +127,15 @@ def test_invalidation_of_locmem_leaves_no_window(settings: Any, monkeypatch: pyt
     assert cache.get("k") is None
 
 
-# A cache that isn't on Redis is written in two steps: what is invalidated between the check and the write comes back for a
-# moment, and the check after the write takes it out again
+# With a cache that isn't on Redis, checking the claim and writing the value are two steps. A value that is invalidated
+# in between is in the cache until a second check, after the write, removes it
 
 
 in_files = pytest.mark.parametrize("cache_pair", [backends.files], ids=["files"], indirect=True)
 
 
 class Steps:
-    """A cache that lets others go first, just before and just after it is written."""
+    """Patches a cache to call functions just before and just after it is written."""
 
     def __init__(self, patch: pytest.MonkeyPatch, before: Callable[[], object], after: Callable[[], object]) -> None:
         self.seen: list[Any] = []
@@ -155,19 +157,19 @@ class Steps:
 
 
 SEEN = {"load": [None], "before": [None, "old", "old"], "after": ["old", "old", None]}
-"""What the invalidation removes, what is written, and what is taken out again: all that was in the cache at such a moment."""
+"""The values in the cache at each moment: what the invalidation removes, what is written, and what is removed again."""
 
 
 @in_files
 @pytest.mark.parametrize("when", SEEN)
-def test_invalidation_around_the_check_and_the_write_leaves_no_old_value(
+def test_invalidation_between_check_and_write_leaves_no_old_value(
     cache_pair: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """[S1] The old value was there for the time of two steps at most, and is gone when the load has ended."""
+    """[S1] The old value is in the cache for two steps at most, and removed when the load has ended."""
 
     def moment(name: str) -> None:
         if name == when:
-            invalidate("k", **at(THERE))  # by another process
+            invalidate("k", **at(THERE))  # as another process
 
     steps = Steps(monkeypatch, lambda: moment("before"), lambda: moment("after"))
 
@@ -175,17 +177,17 @@ def test_invalidation_around_the_check_and_the_write_leaves_no_old_value(
         moment("load")
         return "old"
 
-    assert get_or_load("k", load, **at(HERE), ttl=60) == "old"  # to its own caller
+    assert get_or_load("k", load, **at(HERE), ttl=60) == "old"  # its own caller gets it
     assert steps.seen == SEEN[when]
     assert caches[HERE].get("k") is None
     assert get_or_load("k", lambda: "new", **at(HERE), ttl=60) == "new"
 
 
 @in_files
-def test_old_value_that_could_not_be_taken_out_is_taken_out_later(
+def test_old_value_that_could_not_be_removed_is_removed_later(
     cache_pair: str, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
-    """[S6] It would be served for its ttl."""
+    """[S6] Otherwise callers would get it for its ttl."""
     tune(min_invalidation_retry_delay=0.05)
     cache, write = caches[HERE], caches[HERE].set
 
@@ -205,10 +207,10 @@ def test_old_value_that_could_not_be_taken_out_is_taken_out_later(
 
 @in_files
 @pytest.mark.parametrize("name", ["load/store", "load/renew"])
-def test_check_without_an_answer_leaves_neither_value_nor_claim(
+def test_check_of_a_claim_without_a_reply_leaves_neither_value_nor_claim(
     cache_pair: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """It isn't known whether the claim was still in force."""
+    """It is unknown whether the claim was still valid."""
     fail_command(monkeypatch, name, LockBackendError("no answer", outcome_unknown=True, transient=True), **at(HERE))
     assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
     monkeypatch.undo()

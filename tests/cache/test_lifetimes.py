@@ -1,4 +1,4 @@
-"""For how long a value is kept: ttl, none_ttl, what the loader says, jitter, early refreshes; and loaders that fail."""
+"""How long values and failures are kept: ttl, none_ttl, error_ttl, jitter, early refresh, and options set by the loader."""
 
 from __future__ import annotations
 
@@ -41,51 +41,51 @@ def test_loader_sets_the_ttl_of_its_value(callers: Callers) -> None:
     eventually(lambda: caches[HERE].get("k") is None)
 
 
-def test_value_without_a_ttl_is_shared_and_not_stored(callers: Callers) -> None:
-    """[S47] Another process doesn't wait for it."""
+def test_value_with_a_ttl_of_zero_is_shared_and_not_stored(callers: Callers) -> None:
+    """[S47] Callers of another process don't wait for it."""
     for ttl in (0, -1, -0.5):
-        loading = callers.begin("value", ttl=ttl)
+        loading = callers.begin_load("value", ttl=ttl)
         (following,) = callers.follow(loading, ttl=ttl)
         assert callers.value("k", "theirs", ttl=ttl, cache=THERE) == "theirs", ttl
         assert loading.finish() == following.result(PATIENCE).value == "value", ttl
         assert caches[HERE].get("k") is None, ttl
 
 
-def test_value_that_the_loader_does_not_store_is_not_waited_for(callers: Callers) -> None:
-    """[S40] Otherwise all waiters would load one after the other. [S10] Later callers aren't concerned."""
+def test_callers_do_not_wait_for_a_value_that_the_loader_does_not_store(callers: Callers) -> None:
+    """[S40] Waiters would load it one after the other. [S10] Later callers load as usual."""
     assert callers.value("k", unstored, ttl=600) == "unstored"
     assert caches[HERE].get("k") is None
     assert callers.load("k", "stored", cache=THERE).source == "loaded"
     assert caches[HERE].get("k") == "stored"
 
 
-def test_jitter_ends_values_earlier_and_never_later(redis_pair: str, direct: Any) -> None:
-    """[S33] A random share of the ttl less, so that what was loaded together doesn't end together."""
+def test_jitter_shortens_a_ttl_and_never_extends_it(redis_pair: str, redis_client: Any) -> None:
+    """[S33] By a random share of the ttl, so that values loaded together don't expire together."""
     begin = monotonic()
     for number in range(30):
         get_or_load(f"k{number}", lambda: 1, cache=HERE, ttl=100, stale=50, jitter=0.2)
-    ends = [direct.pttl(f":1:k{number}") for number in range(30)]
+    ends = [redis_client.pttl(f":1:k{number}") for number in range(30)]
     passed = 1000 * (monotonic() - begin)
     assert max(ends) <= 150_000
     assert min(ends) + passed > 129_900
     assert len({end // 1000 for end in ends}) > 5
 
 
-def test_early_fraction_lets_one_caller_load(callers: Callers) -> None:
+def test_early_refresh_by_fraction_is_done_by_one_caller(callers: Callers) -> None:
     options: dict[str, Any] = {"ttl": 60, "jitter": 0, "early": 0.0001, "stale": 0}
-    # an envelope tells the age of a value in a cache that doesn't
+    # in a cache without TTLs an envelope contains the age of the value
     callers.load("k", "old", **(options if not is_same_server(**at(HERE)) else {"jitter": 0}))
     begin = monotonic()
     eventually(lambda: monotonic() - begin > 0.03)  # 6 ms are a ten-thousandth of the ttl
-    loading = callers.begin("new", **options)
+    loading = callers.begin_load("new", **options)
     found = callers.load("k", "other", cache=THERE, **options)
     assert (found.value, found.source) == ("old", "hit")
     assert loading.finish() == "new"
     assert loading.loader.calls == 1
 
 
-def test_duration_of_a_failed_load_is_not_learned(redis_pair: str) -> None:
-    """[S51] Only what a loader took that brought a value."""
+def test_duration_of_a_failed_load_is_not_stored_for_early_refresh(redis_pair: str) -> None:
+    """[S51] Only the duration of successful loads is stored."""
     with pytest.raises(ValueError, match="x"):
         get_or_load("slow:1", Loader(ValueError("x")), cache=HERE)
     assert seconds_learned("slow") is None
@@ -93,11 +93,11 @@ def test_duration_of_a_failed_load_is_not_learned(redis_pair: str) -> None:
     assert (seconds_learned("slow") or PATIENCE) < PATIENCE
 
 
-# Failures: which callers they reach, for how long they are remembered, and that no claim is left
+# Failures: which callers raise them, how long they are kept, and that no claim remains
 
 
-def test_failure_is_forgotten_without_error_ttl_or_by_an_invalidation(callers: Callers) -> None:
-    """[S13] The next caller tries at once."""
+def test_next_caller_loads_after_a_failure_without_error_ttl_or_after_an_invalidation(callers: Callers) -> None:
+    """[S13] It loads at once."""
     for error_ttl, cache in ((0, THERE), (30, HERE)):
         with pytest.raises(ValueError, match="once"):
             callers.load(cache, ValueError("once"), error_ttl=error_ttl)
@@ -112,10 +112,10 @@ class NoRates(Exception):
         self.currency = currency
 
 
-def test_exception_of_a_loader_is_raised_by_its_followers_as_a_copy(callers: Callers) -> None:
-    """[S5] Each gets a copy of the error, whose traceback doesn't grow with their number. Later callers load."""
+def test_exception_of_a_loader_is_raised_by_each_follower_as_a_copy(callers: Callers) -> None:
+    """[S5] The traceback of a copy doesn't grow with the number of followers. Later callers load."""
     for error in (NoRates("EUR"), OSError(2, "no such file", "rates")):
-        loading = callers.begin(error)
+        loading = callers.begin_load(error)
         following = callers.follow(loading, 5)
         with pytest.raises(type(error)):
             loading.finish()
@@ -132,8 +132,8 @@ def test_exception_of_a_loader_is_raised_by_its_followers_as_a_copy(callers: Cal
                 callers.load("k", ZeroDivisionError(), cache=cache)
 
 
-def test_failure_leaves_the_stale_value(callers: Callers, counted: Any) -> None:
-    """[S14] [V8] The loader isn't called again for a while, here or elsewhere; then it is."""
+def test_failure_keeps_the_stale_value(callers: Callers, counted: Any) -> None:
+    """[S14] [V8] For a short time no process calls the loader again; then one does."""
     callers.make_stale()
     loader = Loader(ValueError("no rates today"), "new")
     found = callers.load("k", loader, **STALE, error_ttl=30)
@@ -148,8 +148,8 @@ def test_failure_leaves_the_stale_value(callers: Callers, counted: Any) -> None:
     eventually(lambda: callers.value("brief", loader, **STALE) == "new")
 
 
-def test_context_fail_gives_the_stale_value_or_raises(callers: Callers) -> None:
-    """Without stale_if_error every failure is raised."""
+def test_context_fail_returns_the_stale_value_or_raises(callers: Callers) -> None:
+    """Without stale_if_error it raises."""
 
     def load(context: Any) -> None:
         context.fail(f"half of it is missing, keep {context.stale_value}")
@@ -163,8 +163,8 @@ def test_context_fail_gives_the_stale_value_or_raises(callers: Callers) -> None:
         callers.load("third", ValueError("no rates"), **STALE, stale_if_error=False)
 
 
-def test_ttl_of_context_that_is_none_is_a_failure_of_the_loader(cache_pair: str) -> None:
-    """No claim is left that is renewed without end."""
+def test_wrong_ttl_set_by_the_loader_is_a_failure_of_the_load(cache_pair: str) -> None:
+    """No claim remains that is renewed without end."""
     for number, ttl in enumerate(("60", float("inf"), True)):
         key = f"k{number}"
 

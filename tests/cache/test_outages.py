@@ -1,4 +1,4 @@
-"""A store that can't be reached, answers that are lost, and forks."""
+"""Caches during outages: unreachable stores, lost replies, closed connections; and forks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ LEASE = "{:1:k}:k:load"
 
 @pytest.fixture(autouse=True)
 def no_retry(tune: Tune) -> None:
-    """However slow this machine is, a store that is given up isn't asked again in the same test."""
+    """A store that is unreachable isn't retried within a test, even on a slow machine."""
     tune(lease_store_backoff=60.0)
 
 
 @PROXIED
 def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy: Proxy, counted: Any) -> None:
-    """[S45] [S17] And no error: a cache that is down is slow, not broken. It isn't asked each time, as each question might take
-    as long as it takes to give up. An invalidation raises: its caller must know that it didn't happen."""
+    """[S45] [S17] Without an error. The store isn't tried by each call, because each one might wait for a timeout. An
+    invalidation raises, because its caller must know that it failed."""
     proxy.down()
-    loading = callers.begin("value")
+    loading = callers.begin_load("value")
     following = callers.follow(loading, 4)
     assert loading.finish() == "value"
     results = [loading.future.result(), *(future.result(PATIENCE) for future in following)]
@@ -50,7 +50,7 @@ def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy
 
 
 @PROXIED
-def test_store_that_was_down_is_asked_again(callers: Callers, proxy: Proxy, tune: Tune) -> None:
+def test_store_that_was_down_is_used_again(callers: Callers, proxy: Proxy, tune: Tune) -> None:
     tune(lease_store_backoff=0.1)
     proxy.down()
     callers.load("k", "value")
@@ -60,14 +60,14 @@ def test_store_that_was_down_is_asked_again(callers: Callers, proxy: Proxy, tune
 
 
 @PROXIED
-def test_store_that_goes_down_during_a_load_costs_no_value(callers: Callers, proxy: Proxy) -> None:
-    loading = callers.begin("value")
+def test_value_is_returned_when_the_store_goes_down_during_its_load(callers: Callers, proxy: Proxy) -> None:
+    loading = callers.begin_load("value")
     proxy.down()
     assert loading.finish() == "value"
 
 
 @PROXIED
-def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: Proxy, tune: Tune) -> None:
+def test_invalidation_is_repeated_when_its_reply_is_lost(callers: Callers, proxy: Proxy, tune: Tune) -> None:
     tune(invalidation_timeout=PATIENCE)
     callers.load("k", "old")
     proxy.plan("cut", "reply", of="load/invalidate")
@@ -76,7 +76,7 @@ def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: 
 
 
 @PROXIED
-def test_connection_that_was_closed_while_idle_is_no_outage(callers: Callers, proxy: Proxy, counted: Any) -> None:
+def test_idle_connection_closed_by_the_server_is_no_outage(callers: Callers, proxy: Proxy, counted: Any) -> None:
     """By the server's timeout, or a firewall."""
     callers.load("k", "value")
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_connection_that_was_closed_while_idle_is_no_outage(callers: Callers, pr
     assert counted()["down"] == 0
 
 
-# Only the store of leases is down; the cache is not on Redis
+# The store of leases is down, and the cache isn't on Redis
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def leases_down(settings: Any, tmp_path: Any) -> None:
 
 @ON_REDIS
 def test_value_is_not_stored_without_the_store_of_leases(callers: Callers, leases_down: None) -> None:
-    """[S2b] Another process may have invalidated it: one that reaches that store. Writes go on, and hits are served."""
+    """Another process, which can reach the store of leases, may have invalidated it. Writes and hits work as before."""
     assert callers.load("k", "value").source == "unlocked"
     assert caches[HERE].get("k") is None
     with write_guard("k", **at(HERE)):
@@ -114,8 +114,8 @@ def test_value_is_not_stored_without_the_store_of_leases(callers: Callers, lease
 # Forks
 
 
-def test_child_joins_and_frees_no_load_of_its_parent(redis_pair: str) -> None:
-    """[S39] [H18] A fork in the middle of a load: the child waits in the store."""
+def test_forked_child_neither_follows_nor_ends_a_load_of_its_parent(redis_pair: str) -> None:
+    """[S39] [H18] After a fork during a load the child waits by the store."""
     loader = Loader("parent's", gate=True)
     options: dict[str, Any] = {"wait": 0.1, "on_timeout": "default", "default": 0}
 

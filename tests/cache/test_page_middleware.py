@@ -1,4 +1,4 @@
-"""The middleware for a whole site, with one request to render each page."""
+"""The cache middleware for a whole site: one request renders each page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.urls import path
 
 from django_redis_locks.cache import cached_page
 from tests.cache.backends import REDIS
-from tests.cache.site import Site, happens, waiting
+from tests.cache.page_requests import CountingView, aeventually, any_request_waits
 from tests.django.helpers import PATIENCE
 
 UPDATE = "django_redis_locks.cache.middleware.StampedeUpdateMiddleware"
@@ -26,7 +26,7 @@ OTHER = "django.middleware.common.CommonMiddleware"
 
 
 class SyncOnly:
-    """As old middleware is: it makes Django change between threads and tasks."""
+    """Synchronous middleware, for which Django switches between threads and tasks."""
 
     sync_capable = True
     async_capable = False
@@ -38,7 +38,7 @@ class SyncOnly:
         return self._get_response(request)
 
 
-body = Site()
+body = CountingView()
 
 
 def view(request: HttpRequest) -> Any:
@@ -70,13 +70,15 @@ def site(settings: Any, redis_url: str) -> Iterator[None]:
     caches.close_all()
 
 
-def ask(address: str, **headers: str) -> str:
+def get_page(address: str, **headers: str) -> str:
     return str(Client(raise_request_exception=False).get(address, headers=headers).content.decode())
 
 
-def at_once(address: str) -> list[str]:
-    """What requests get that come at once."""
-    return body.at_once(lambda request: Client(raise_request_exception=False).get(request.path), 4, path=address)
+def bodies_of_concurrent(address: str) -> list[str]:
+    """The bodies of concurrent requests."""
+    return body.bodies_of_concurrent(
+        lambda request: Client(raise_request_exception=False).get(request.path), 4, path=address
+    )
 
 
 def both_render() -> bool:
@@ -101,60 +103,60 @@ SITES = {
 
 @pytest.mark.parametrize(("middleware", "address", "by"), SITES.values(), ids=SITES)
 def test_concurrent_requests_render_one_page(settings: Any, middleware: list[str], address: str, by: str) -> None:
-    """[S22] [S41] Whatever stands between the two."""
+    """[S22] [S41] With any middleware between the two."""
     settings.MIDDLEWARE = middleware
 
     async def in_tasks() -> list[str]:
-        body.go.clear()
+        body.gate.clear()
         client = AsyncClient(raise_request_exception=False)
         tasks = [asyncio.ensure_future(client.get(address)) for _ in range(4)]
-        await asyncio.to_thread(body.has_begun)
-        # With it the other requests wait for the thread of synchronous code, not for the page
-        await happens(lambda: waiting() or here("SyncOnly") in middleware)
-        body.go.set()
+        await asyncio.to_thread(body.wait_until_begun)
+        # With sync-only middleware the other requests wait for Django's thread, not for the page
+        await aeventually(lambda: any_request_waits() or here("SyncOnly") in middleware)
+        body.gate.set()
         return [each.content.decode() for each in await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)]
 
-    assert (asyncio.run(in_tasks()) if by == "tasks" else at_once(address)) == ["page 1"] * 4
-    assert ask(address) == "page 1"
+    assert (asyncio.run(in_tasks()) if by == "tasks" else bodies_of_concurrent(address)) == ["page 1"] * 4
+    assert get_page(address) == "page 1"
 
 
-def test_old_pages_are_served_by_setting(settings: Any, wall_clock: Callable[[float], None]) -> None:
+def test_stale_pages_are_served_by_setting(settings: Any, wall_clock: Callable[[float], None]) -> None:
     settings.CACHE_MIDDLEWARE_STALE = 1000
     settings.CACHE_MIDDLEWARE_SECONDS = 60
-    ask("/view/")
-    body.has_begun()
+    get_page("/view/")
+    body.wait_until_begun()
     wall_clock(100)
-    body.go.clear()
+    body.gate.clear()
     with ThreadPoolExecutor(1) as pool:
-        renders = pool.submit(ask, "/view/")
-        body.has_begun()
-        assert [ask("/view/") for _ in range(3)] == ["page 1"] * 3
-        body.go.set()
+        renders = pool.submit(get_page, "/view/")
+        body.wait_until_begun()
+        assert [get_page("/view/") for _ in range(3)] == ["page 1"] * 3
+        body.gate.set()
         renders.result(PATIENCE)
-    assert ask("/view/") == "page 2"
+    assert get_page("/view/") == "page 2"
 
 
-def test_wait_is_set_by_setting(settings: Any) -> None:
+def test_wait_follows_its_setting(settings: Any) -> None:
     settings.CACHE_MIDDLEWARE_WAIT = 0
     assert both_render()
     settings.CACHE_MIDDLEWARE_STALE = -1
     with pytest.raises(ValueError, match="stale"):
-        ask("/view/")
+        get_page("/view/")
 
 
 def test_fetch_middleware_alone_does_not_wait(settings: Any) -> None:
-    """It stores nothing, so that a request would wait in vain."""
+    """Without the update middleware nothing is stored, so that requests would wait in vain."""
     settings.MIDDLEWARE = [FETCH]
     assert both_render()
 
 
-def test_update_middleware_alone_serves_nothing(settings: Any) -> None:
+def test_update_middleware_alone_serves_no_cached_page(settings: Any) -> None:
     settings.MIDDLEWARE = [UPDATE]
-    assert [ask("/view/"), ask("/view/")] == ["page 1", "page 2"]
+    assert [get_page("/view/"), get_page("/view/")] == ["page 1", "page 2"]
 
 
 def test_decorated_view_does_not_wait_for_the_middleware() -> None:
-    """[S19] Both have the same keys: the view's lease is the site's."""
+    """[S19] Both have the same keys, so that the view would wait for the lease of its own request."""
     begin = monotonic()
-    assert at_once("/decorated/") == ["page 1"] * 4
+    assert bodies_of_concurrent("/decorated/") == ["page 1"] * 4
     assert monotonic() - begin < 8

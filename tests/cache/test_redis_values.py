@@ -1,4 +1,4 @@
-"""Where values are on Redis: what stands there, and how often it is asked."""
+"""Loads with a cache on Redis: keys and values that are stored, and the number of commands."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ LEASE = "{:1:k}:k:load"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def sent_commands(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     return record_load_commands(monkeypatch)
 
 
 @ON_REDIS
-def test_hit_costs_one_round_trip_and_a_load_three(callers: Callers, asked: Callable[[], list[str]]) -> None:
-    """[S24] [S17] Followers share reads; many cost one read."""
+def test_hit_costs_one_round_trip_and_a_load_three(callers: Callers, sent_commands: Callable[[], list[str]]) -> None:
+    """[S24] [S17] Concurrent callers share reads, and several keys are one read."""
     callers.load("k", "v")
-    assert asked() == ["load/get", "load/claim", "load/store"]
+    assert sent_commands() == ["load/get", "load/claim", "load/store"]
     callers.load("k", "v")
-    assert asked() == ["load/get"]
+    assert sent_commands() == ["load/get"]
     callers.load("k", "v", stale=5)
-    assert asked() == ["load/read"]
-    loading = callers.begin("w", key="other")
-    asked()
+    assert sent_commands() == ["load/read"]
+    loading = callers.begin_load("w", key="other")
+    sent_commands()
     following = [callers.start("other", loading.loader) for _ in range(5)]
     eventually(lambda: callers.followers() == 5)
-    assert 1 <= asked().count("load/get") <= 5
+    assert 1 <= sent_commands().count("load/get") <= 5
     loading.finish()
     for future in following:
         future.result(PATIENCE)
-    assert asked() == ["load/store"]
+    assert sent_commands() == ["load/store"]
     keys = [f"k{number}" for number in range(20)]
     for expected in (["load/read", *["load/claim"] * 20, *["load/store"] * 20], ["load/read"]):
         callers.call(get_or_load_many, keys, lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
-        assert asked() == expected
+        assert sent_commands() == expected
 
 
 @PROXIED
-def test_concurrent_reads_share_a_round_trip(callers: Callers, asked: Callable[[], list[str]], proxy: Proxy) -> None:
-    """[S24] [S50] A read that comes while one is under way joins the next one, which surely began after it."""
+def test_concurrent_reads_share_a_round_trip(
+    callers: Callers, sent_commands: Callable[[], list[str]], proxy: Proxy
+) -> None:
+    """[S24] [S50] A caller during a read shares the next one, which begins after its call."""
     callers.load("k", "v")
-    asked()
+    sent_commands()
     proxy.plan("delay", "request", of="GET", times=2)
     first = callers.start("k", Loader("x"))
     eventually(lambda: (proxy.holds, readers_waiting(**at(HERE))) == (1, 0))
@@ -67,15 +69,15 @@ def test_concurrent_reads_share_a_round_trip(callers: Callers, asked: Callable[[
     eventually(lambda: (proxy.holds, readers_waiting(**at(HERE))) == (1, 4))
     proxy.deliver()
     assert {future.result(PATIENCE).value for future in others} == {"v"}
-    assert asked() == ["load/get"] * 2
+    assert sent_commands() == ["load/get"] * 2
 
 
-def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, direct: redis.Redis) -> None:
-    """[S27] [S28] [S35] The lease is beside the value, which the cache's own format keeps; its age follows from its expiry."""
+def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, redis_client: redis.Redis) -> None:
+    """[S27] [S28] [S35] The value is stored in the cache's own format, and its age follows from its expiry."""
     seen: dict[str, Any] = {}
 
     def load() -> dict[str, int]:
-        seen.update(keys=direct.keys(), lease=direct.get(LEASE), left=direct.pttl(LEASE))
+        seen.update(keys=redis_client.keys(), lease=redis_client.get(LEASE), left=redis_client.pttl(LEASE))
         return {"n": 1}
 
     get_or_load("k", load, cache=HERE, ttl=60, stale=30, early=XFetch(), jitter=0)
@@ -84,14 +86,14 @@ def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, dire
     assert (format_, kind, generation) == (b"1", b"load", b"0")
     assert len(token) > 12
     assert 0 < seen["left"] <= 5000
-    assert direct.keys() == [b":1:k"]
-    assert pickle.loads(direct.get(":1:k")) == {"n": 1}
-    assert 80_000 < direct.pttl(":1:k") <= 90_000
+    assert redis_client.keys() == [b":1:k"]
+    assert pickle.loads(redis_client.get(":1:k")) == {"n": 1}
+    assert 80_000 < redis_client.pttl(":1:k") <= 90_000
     assert caches[HERE].get("k") == {"n": 1}
 
 
-def test_lease_is_in_the_slot_of_its_value() -> None:
-    """[S29] A key's own hash tag counts."""
+def test_lease_is_in_the_cluster_slot_of_its_value() -> None:
+    """[S29] A hash tag in the key is respected."""
     leases = {
         ":1:k": "{:1:k}:k:load",
         "app:1:{user:5}:name": "app:1:{user:5}:name{}:k:load",
@@ -105,10 +107,10 @@ def test_lease_is_in_the_slot_of_its_value() -> None:
 
 
 @ON_REDIS
-def test_leases_are_apart_by_prefix_and_version(callers: Callers, settings: Any) -> None:
-    """[S30] As the cache's values are."""
+def test_leases_are_separate_by_prefix_and_version(callers: Callers, settings: Any) -> None:
+    """[S30] As the values of the cache are."""
     settings.CACHES = {name: {**entry, "KEY_PREFIX": name, "VERSION": 7} for name, entry in settings.CACHES.items()}
-    loading = callers.begin("here")
+    loading = callers.begin_load("here")
     assert callers.value("k", "there", cache=THERE) == "there"
     assert callers.value("k", "other version", version=8) == "other version"
     assert loading.finish() == caches[HERE].get("k") == "here"
@@ -117,7 +119,7 @@ def test_leases_are_apart_by_prefix_and_version(callers: Callers, settings: Any)
 
 @ON_REDIS
 def test_cache_with_replicas_is_read_where_it_is_written(callers: Callers, make_server: Any, settings: Any) -> None:
-    """[S8] Django reads a random replica, which may not have the value yet: then each caller would load it."""
+    """[S8] Django reads from a random replica, which may not have the value yet, so that each caller would load."""
     entry = settings.CACHES[HERE]
     replica = make_server()
     settings.CACHES = {HERE: {**entry, "LOCATION": f"{entry['LOCATION'].replace('/0', '')},{replica.url()}"}}
@@ -129,22 +131,22 @@ def test_cache_with_replicas_is_read_where_it_is_written(callers: Callers, make_
 
 @ON_REDIS
 def test_value_that_vanishes_before_a_waiter_reads_it_is_loaded_again(
-    callers: Callers, direct: redis.Redis, tune: Tune
+    callers: Callers, redis_client: redis.Redis, tune: Tune
 ) -> None:
-    """[S26] Evicted: the waiter finds neither value nor load, and loads when it asks next."""
+    """[S26] As after an eviction: the waiter finds neither value nor lease, and loads when it polls."""
     tune(max_poll_interval=0.2)
-    loading = callers.begin("evicted")
+    loading = callers.begin_load("evicted")
     second = callers.start("k", Loader("again"), cache=THERE)
-    eventually(lambda: direct.zcard(waiters_key(LEASE)))
-    direct.delete(LEASE)  # the server forgot the lease as well
+    eventually(lambda: redis_client.zcard(waiters_key(LEASE)))
+    redis_client.delete(LEASE)  # evicted, too
     loading.loader.gate.set()
     assert second.result(PATIENCE).value == "again"
     assert loading.finish() == "evicted"
 
 
 @ON_REDIS
-def test_full_server_refuses_the_value_and_not_the_caller(callers: Callers, make_server: Any, settings: Any) -> None:
-    """[S46] The value is loaded: its caller gets it."""
+def test_value_that_a_full_server_refuses_is_returned(callers: Callers, make_server: Any, settings: Any) -> None:
+    """[S46] It was loaded, and isn't stored."""
     server = make_server(maxmemory="3mb", maxmemory_policy="noeviction")
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(server.url())}
     assert len(callers.value("k", lambda: b"x" * 5_000_000)) == 5_000_000
@@ -152,35 +154,37 @@ def test_full_server_refuses_the_value_and_not_the_caller(callers: Callers, make
 
 
 @ON_REDIS
-def test_value_that_cannot_be_read_is_loaded_again(callers: Callers, direct: redis.Redis, caplog: Any) -> None:
-    """Its class is gone since the last release."""
-    direct.set(":1:k", b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02no\x94\x8c\x03Cls\x94\x93\x94.")
+def test_value_that_cannot_be_unpickled_is_loaded_again(
+    callers: Callers, redis_client: redis.Redis, caplog: Any
+) -> None:
+    """As when its class was removed by a new release."""
+    redis_client.set(":1:k", b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02no\x94\x8c\x03Cls\x94\x93\x94.")
     assert callers.value("k", "again") == "again"
     assert "can't be deserialized" in caplog.text
     assert caches[HERE].get("k") == "again"
 
 
 @ON_REDIS
-def test_lease_key_of_another_type_does_not_prevent_a_load(callers: Callers, direct: redis.Redis) -> None:
-    direct.rpush(LEASE, "a list")
+def test_lease_key_of_another_type_does_not_prevent_a_load(callers: Callers, redis_client: redis.Redis) -> None:
+    redis_client.rpush(LEASE, "a list")
     assert callers.value("k", "value") == "value"
 
 
 @ON_REDIS
-def test_load_that_outlives_its_lease_gives_its_caller_the_value(
-    callers: Callers, direct: redis.Redis, counted: Any
+def test_load_that_outlives_its_lease_returns_its_value_and_does_not_store_it(
+    callers: Callers, redis_client: redis.Redis, counted: Any
 ) -> None:
-    """[S9] [V6] [V10] The cache has the other one's."""
-    loading = callers.begin("slow", max_hold=0)
-    direct.pexpire(LEASE, 1)
+    """[S9] [V6] [V10] The cache has the value of the load that followed."""
+    loading = callers.begin_load("slow", max_hold=0)
+    redis_client.pexpire(LEASE, 1)
     assert callers.value("k", "other", cache=THERE) == "other"
     assert loading.finish() == "slow"
     assert caches[HERE].get("k") == "other"
     assert counted()["fenced"] == 1
 
 
-def test_value_that_others_set_is_a_hit_and_an_integer_can_be_counted(redis_pair: str) -> None:
-    """What is stored is as Django stores it, in all its bytes."""
+def test_value_set_by_django_is_a_hit_and_a_loaded_integer_can_be_incremented(redis_pair: str) -> None:
+    """Values are stored exactly as Django stores them."""
     caches[HERE].set("k", ["theirs"], None)
     found = get_or_load("k", lambda: "mine", cache=THERE, info=True, stale=60)
     assert (found.value, found.source, found.fresh_for) == (["theirs"], "hit", None)
@@ -192,7 +196,7 @@ def test_value_that_others_set_is_a_hit_and_an_integer_can_be_counted(redis_pair
 
 
 def test_cache_on_redis_needs_no_redis_locks_and_another_one_does(settings: Any, redis_url: str, tmp_path: Any) -> None:
-    """Leases have to be somewhere."""
+    """Its leases would have no store."""
     settings.REDIS_LOCKS = {}
     settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
     assert get_or_load("k", lambda: 1, ttl=60, cache=caches["default"]) == caches["default"].get("k") == 1

@@ -1,4 +1,4 @@
-"""Refreshes of stale values beside the request: in a thread, or by a job that another process carries out."""
+"""Refreshes of stale values outside of the request: in a thread, or by a job in another process."""
 
 from __future__ import annotations
 
@@ -11,68 +11,68 @@ from django.utils import translation
 from freezegun import freeze_time
 
 from django_redis_locks.cache import Job, cached, get_or_load, get_or_load_many
-from tests.cache.backends import HERE, LOCMEM, THERE, as_tenant, at, by_tenant
+from tests.cache.backends import HERE, LOCMEM, THERE, as_tenant, at, with_tenant_keys
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
 from tests.probes.cache import limit_background_loads, run_job
 
 
-def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
-    """[S37] It is handed over, and run by a thread; it runs once."""
+def test_refresh_by_a_callable_runs_the_job_once(cache_pair: str) -> None:
+    """[S37] The callable receives the job with its claim; a thread runs it. A second run does nothing."""
     get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
     loader = Loader("new", gate=True)
     jobs: list[Any] = []
 
-    def ask() -> Any:
+    def load() -> Any:
         return get_or_load("k", loader, **at(HERE), **STALE, refresh=jobs.append)
 
-    eventually(lambda: ask() == "old" and jobs)
+    eventually(lambda: load() == "old" and jobs)
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(jobs[0].run)
         loader.wait()
         assert get_or_load("k", lambda: "other", **at(THERE), **STALE, refresh=jobs.append) == "old"
         loader.gate.set()
         assert done.result(PATIENCE) is True
-    assert (ask(), loader.calls, len(jobs)) == ("new", 1, 1)
+    assert (load(), loader.calls, len(jobs)) == ("new", 1, 1)
     assert jobs[0].run() is False
     assert get_or_load("k", lambda: "later", **at(THERE)) == "new"
 
 
-def test_broker_that_is_down_lets_the_caller_load(redis_pair: str) -> None:
+def test_caller_loads_when_the_broker_is_down(redis_pair: str) -> None:
     """[S37]"""
 
     def refuse(job: Any) -> None:
         raise ConnectionError("no broker")
 
-    caches[HERE].set("k", "old", 500)  # on Redis: less than `stale` is left
+    caches[HERE].set("k", "old", 500)  # less than `stale` is left
     assert get_or_load("k", lambda: "new", cache=HERE, **STALE, refresh=refuse) in ("old", "new")
     eventually(lambda: caches[HERE].get("k") == "new")
 
 
-def test_thread_has_the_context_of_its_caller(redis_pair: str) -> None:
-    """[S38] The language, and all else in the caller's context."""
+def test_refresh_in_a_thread_has_the_context_of_its_caller(redis_pair: str) -> None:
+    """[S38] Such as the language."""
     caches[HERE].set("k", "old", 500)
 
-    def ask() -> Any:
+    def load() -> Any:
         with translation.override("de"):
             return get_or_load("k", translation.get_language, cache=HERE, **STALE, refresh="thread")
 
-    eventually(lambda: ask() == "de")
+    eventually(lambda: load() == "de")
 
 
-def test_thread_stores_what_it_loads_under_the_keys_of_its_caller(cache_pair: str, settings: Any) -> None:
-    """[S38] It has no tenant of its own."""
-    settings.CACHES = by_tenant(settings.CACHES)
+def test_refresh_in_a_thread_stores_under_the_keys_of_its_caller(cache_pair: str, settings: Any) -> None:
+    """[S38] Such as those of its tenant, which is a thread-local."""
+    settings.CACHES = with_tenant_keys(settings.CACHES)
 
-    def ask(value: str, **options: Any) -> dict[str, Any]:
+    def load(value: str, **options: Any) -> dict[str, Any]:
         options |= {**at(HERE), "jitter": 0, "stale": 600}
         found = get_or_load_many("lm", lambda keys: dict.fromkeys(keys, value), **options)
         return {"k": get_or_load("k", lambda: value, **options), **found}
 
     with as_tenant("a"):
-        ask("old", ttl=0.01)
-        eventually(lambda: set(ask("new", ttl=600, refresh="thread").values()) == {"new"})
+        load("old", ttl=0.01)
+        eventually(lambda: set(load("new", ttl=600, refresh="thread").values()) == {"new"})
     assert caches[HERE].get_many("klm") == {}
 
 
@@ -86,20 +86,20 @@ def test_refresh_without_a_free_thread_is_done_by_the_caller(callers: Callers, m
 
 
 def test_staleness_in_locmem_follows_the_wall_clock(settings: Any) -> None:
-    """As in Django's caches: freezegun moves it."""
+    """As in Django's caches, so that freezegun works."""
     settings.CACHES = {"default": {"BACKEND": LOCMEM, "LOCATION": "frozen"}}
 
-    def ask(value: str) -> Any:
+    def load(value: str) -> Any:
         return get_or_load("k", lambda: value, **STALE, jitter=0, info=True)
 
     with freeze_time() as frozen:
-        ask("old")
+        load("old")
         frozen.tick(59)
-        assert ask("new").source == "hit"
+        assert load("new").source == "hit"
         frozen.tick(2)
-        assert ask("new").value == "new"
+        assert load("new").value == "new"
         frozen.tick(700)
-        assert ask("newest").source == "loaded"
+        assert load("newest").source == "loaded"
 
 
 jobs: list[Job] = []
@@ -107,7 +107,7 @@ called: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
-def nothing_called(redis_cache: None) -> None:
+def no_calls(redis_cache: None) -> None:
     jobs.clear()
     called.clear()
 
@@ -118,14 +118,14 @@ def report(year: int, size: str = "M") -> str:
     return f"{year} {len(called)}"
 
 
-def grow_old(key: str) -> None:
+def make_stale(key: str) -> None:
     assert caches["default"].touch(key, 500)  # less than `stale` is left
 
 
-def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
-    """[S37] It is claimed by the caller."""
+def test_worker_imports_the_function_and_runs_the_job_once() -> None:
+    """[S37] With the claim of the caller."""
     assert report(2031) == "2031 1"
-    grow_old(report.key(2031))
+    make_stale(report.key(2031))
     assert [report(2031), report(year=2031)] == ["2031 1"] * 2
     (job,) = jobs
     assert (job.path, job.args, job.kwargs) == (f"{__name__}:report", (2031,), {})
@@ -135,15 +135,15 @@ def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
     assert len(called) == 2
 
 
-def test_job_of_a_function_that_is_not_found_raises() -> None:
-    """[S37] The code of a worker may be older, or newer."""
+def test_job_of_an_unknown_function_raises() -> None:
+    """[S37] As with a worker that runs another release."""
     for path in ("nowhere:report", f"{__name__}:nothing", f"{__name__}:grow_old", "report", ""):
         with pytest.raises(LookupError, match="does this process run the same code"):
             run_job(Job(path))
 
 
 def test_invalidation_with_stale_keeps_the_old_value_as_stale() -> None:
-    """For as long as the function's `stale` says; without stale=True it is gone."""
+    """For the `stale` of the function; without stale=True it is deleted."""
     report(2031)
     with pytest.raises(ValueError, match="stale is True or False here, not 5"):
         report.invalidate(2031, stale=5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``StampedeCache``: what is written through it wins over loads, in threads and in tasks, and reading stays what it was."""
+"""``StampedeCache``: writes during loads, in threads and tasks; get_or_set; timeouts; reads as in the wrapped cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.core.cache.backends.base import BaseCache
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import StampedeCache, invalidate
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
-from tests.cache.callers import WRITES, aloading, awrite, loading, write
+from tests.cache.callers import WRITES, awrite, load_in_task, load_in_thread, write
 from tests.django.helpers import PATIENCE
 from tests.probes.cache import coordinator, fail_command, is_envelope
 from tests.probes.tuning import Tune
@@ -42,18 +42,20 @@ def configure(settings: Any, **entry: Any) -> None:
 @pytest.mark.usefixtures("wrapped")
 class TestWrites:
     @every_kind
-    def test_write_during_a_load_wins(self) -> None:
-        """[S1] [S4] [S31] The caller gets what it loaded; the cache keeps what was written during the load, or nothing."""
+    def test_write_during_a_load_prevents_its_store(self) -> None:
+        """[S1] [S4] [S31] The caller gets the loaded value; the cache has the written value, or none."""
         for name, (_, stays) in WRITES.items():
-            with loading() as (_, future):
+            with load_in_thread() as (_, future):
                 write(name)
             assert future.result() == "old", name
             assert cache.get("k") == stays, name
             assert cache.get_or_set("k", "newer") == (stays or "newer"), name
             cache.clear()
 
-    def test_write_since_an_invalidation_failed_stays(self, monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
-        """[S6] What is repeated is the invalidation of the other key."""
+    def test_write_after_a_failed_invalidation_is_kept_when_it_is_repeated(
+        self, monkeypatch: pytest.MonkeyPatch, tune: Tune
+    ) -> None:
+        """[S6] Only the invalidation of the other key is repeated."""
         tune(min_invalidation_retry_delay=0.2)
         fail_command(monkeypatch, "load/invalidate", LockBackendError("refused"), "default")
         with pytest.raises(LockBackendError):
@@ -66,7 +68,7 @@ class TestWrites:
 
     def test_write_of_another_key_voids_no_load(self) -> None:
         """[S20]"""
-        with loading():
+        with load_in_thread():
             cache.set("k2", "new")
             cache.delete("k", version=2)
         assert cache.get("k") == "old"
@@ -76,15 +78,15 @@ class TestWrites:
 class TestGetOrSet:
     @every_kind
     def test_get_or_set_loads_once_for_all_callers(self) -> None:
-        """Django's own runs once for each of them."""
-        with ThreadPoolExecutor(20) as pool, loading([1, 2]) as (loader, _):
+        """Django's own get_or_set calls the default once per caller."""
+        with ThreadPoolExecutor(20) as pool, load_in_thread([1, 2]) as (loader, _):
             others = [pool.submit(lambda: caches["default"].get_or_set("k", lambda: "mine")) for _ in range(20)]
             loader.gate.set()
             assert [other.result(PATIENCE) for other in others] == [[1, 2]] * 20
         assert loader.calls == 1
 
     def test_get_or_set_refuses_an_async_function(self) -> None:
-        """[S23] Before anything is stored: Django stores nothing but an error of pickle."""
+        """[S23] Before storing anything; Django would try to pickle its coroutine."""
 
         async def load() -> str:
             return "never"
@@ -103,7 +105,7 @@ class TestGetOrSet:
                 cache.get_or_set("k", load())
             if not there:
                 with pytest.raises(TypeError, match="awaitable"):
-                    cache.get_or_set("k", lambda: load())  # noqa: PLW0108 - it hides what it is
+                    cache.get_or_set("k", lambda: load())  # noqa: PLW0108 - a lambda hides that it is async
             assert cache.get("k") == there
 
     def test_get_or_load_and_get_or_set_share_loads(self) -> None:
@@ -125,25 +127,25 @@ class TestTimeouts:
         [({"TIMEOUT": 50}, {"TIMEOUT": 7}, 50), ({}, {"TIMEOUT": 70}, 70)],
         ids=["its-own", "the-wrapped-cache's"],
     )
-    def test_timeout_is_its_own_or_else_the_wrapped_caches(
-        self, settings: Any, direct: redis.Redis, outer: Any, inner: Any, expected: int
+    def test_default_timeout_is_that_of_the_wrapper_or_of_the_wrapped_cache(
+        self, settings: Any, redis_client: redis.Redis, outer: Any, inner: Any, expected: int
     ) -> None:
         settings.CACHES["raw"] |= inner
         configure(settings, **outer, OPTIONS={"JITTER": 0})
         assert cache.default_timeout == expected
         for name, call in self.WRITES.items():
             call()
-            assert expected - 10 <= direct.ttl(":1:k") <= expected, name
+            assert expected - 10 <= redis_client.ttl(":1:k") <= expected, name
             cache.delete("k")
         cache.set("k", 1, None)
-        assert direct.ttl(":1:k") == -1
+        assert redis_client.ttl(":1:k") == -1
 
 
 class TestReading:
     @pytest.mark.exact("counts commands")
     def test_read_costs_one_command(self, make_server: Callable[..., RedisServer], settings: Any) -> None:
-        """[S43] As before, whether there is a value or not, and no lease for what isn't there."""
-        server = make_server()  # what was left to do for other tests isn't done there
+        """[S43] As with the wrapped cache, for hits and misses; a miss takes no lease."""
+        server = make_server()  # without the background work of other tests
 
         def commands() -> int:
             return int(server.command("INFO", "stats").split("total_commands_processed:")[1].split()[0])
@@ -167,16 +169,16 @@ class TestReading:
         assert server.command("KEYS", "*absent*") == []
 
     @pytest.mark.usefixtures("on_redis")
-    def test_read_never_denies_a_value_for_an_early_refresh(self, settings: Any) -> None:
-        """[S44] Early refresh is for loads: a session or an `in` isn't reported as missing."""
+    def test_read_returns_a_value_that_is_due_for_an_early_refresh(self, settings: Any) -> None:
+        """[S44] Early refresh is for loads only: `get` and `in` don't report the value as missing."""
         configure(settings, OPTIONS={"EARLY": 0.01, "STALE": 60})
         cache.get_or_set("k", "value", 60)
         assert {cache.get("k", "nothing") for _ in range(100)} == {"value"}
         assert "k" in cache
 
     @every_kind
-    def test_both_caches_read_what_either_wrote(self, wrapped: str) -> None:
-        """Prefix, version and values are the wrapped cache's."""
+    def test_wrapper_and_wrapped_cache_read_each_others_values(self, wrapped: str) -> None:
+        """Prefix, version and format are those of the wrapped cache."""
         raw = caches["raw"]
         cache.set("a", [1], version=3)
         raw.set("b", {"x": None})
@@ -189,7 +191,7 @@ class TestReading:
 
     @pytest.mark.parametrize("wrapped", [LOCMEM, FILES, MEMCACHED], indirect=True)
     def test_value_in_an_envelope_is_read_as_the_value(self, wrapped: str, settings: Any) -> None:
-        """A cache that doesn't tell how long a value has left keeps loads with STALE in an envelope."""
+        """A cache without a `ttl` method stores loads with STALE in an envelope."""
         configure(settings, OPTIONS={"STALE": 60})
         assert cache.get_or_set("k", lambda: 41) == 41
         assert is_envelope(caches["raw"].get("k")), "nothing to test: there is no envelope"
@@ -217,26 +219,25 @@ class TestKeys:
 @pytest.mark.usefixtures("wrapped")
 class TestInTasks:
     @every_kind
-    def test_write_in_a_loop_during_a_load_wins(self) -> None:
-        """[S1] [S4] [S31] As in threads. Django's caches allow synchronous writes in a loop: a wrapper that raised would break
-        code that works."""
+    def test_write_in_a_loop_during_a_load_prevents_its_store(self) -> None:
+        """[S1] [S4] [S31] As in threads, also by synchronous methods, which Django's caches allow in a loop."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             for name, (_, stays) in WRITES.items():
-                async with aloading() as loading:
+                async with load_in_task() as load_in_thread:
                     await awrite(name)
-                assert loading.result() == "old", name
+                assert load_in_thread.result() == "old", name
                 assert await cache.aget("k") == stays, name
                 await cache.aclear()
-                async with aloading():
+                async with load_in_task():
                     write(name)
                 assert await cache.aget("k") != "old", name
                 await cache.aclear()
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_aget_or_set_loads_once_for_all_tasks(self) -> None:
-        async def story() -> None:
+        async def scenario() -> None:
             calls: list[int] = []
 
             async def load() -> str:
@@ -249,15 +250,15 @@ class TestInTasks:
             assert calls == [1]
             assert await cache.aget("k") == "value"
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_aget_or_set_takes_async_functions_callables_and_values(self) -> None:
-        """[S23] Django calls an async function, and pickles its coroutine."""
+        """[S23] Django would pickle the coroutine of an async function."""
 
         async def load() -> str:
             return "async"
 
-        async def story() -> None:
+        async def scenario() -> None:
             assert await cache.aget_or_set("async", load) == "async"
             assert await cache.aget_or_set("returns", lambda: load()) == "async"  # noqa: PLW0108
             assert await cache.aget_or_set("plain", lambda: "plain") == "plain"
@@ -270,19 +271,19 @@ class TestInTasks:
             stored = {"async": "async", "returns": "async", "plain": "plain", "value": "value"}
             assert await cache.aget_many([*stored, "coroutine"]) == stored
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_synchronous_get_or_set_in_a_loop_loads_without_waiting(self) -> None:
-        """As Django's: it can't wait for a task of the loop that it blocks."""
+        """As Django's get_or_set: it can't wait for a task of the loop that it blocks."""
 
-        async def story() -> None:
-            async with aloading():
+        async def scenario() -> None:
+            async with load_in_task():
                 assert cache.get_or_set("k", lambda: "mine") == "mine"
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
-def noted(name: str) -> Any:
+def recording_method(name: str) -> Any:
     async def method(self: Any, *args: Any, **kwargs: Any) -> int:
         self.calls.append((name, threading.current_thread()))
         return 1
@@ -290,24 +291,24 @@ def noted(name: str) -> Any:
     return method
 
 
-class Native(BaseCache):
-    """Its a-methods need no thread, and its other ones must not be called."""
+class NativeAsyncCache(BaseCache):
+    """A cache with native async methods. Its synchronous methods must not be called."""
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         super().__init__(params)
         self.calls: list[tuple[str, threading.Thread]] = []
 
-    aget, aset, aadd, atouch, adelete, aclear = map(noted, ("get", "set", "add", "touch", "delete", "clear"))
+    aget, aset, aadd, atouch, adelete, aclear = map(recording_method, ("get", "set", "add", "touch", "delete", "clear"))
 
 
 def test_every_async_method_awaits_that_of_the_wrapped_cache(settings: Any) -> None:
-    """[S22] None goes through a thread when the wrapped cache needs none."""
+    """[S22] Without a thread, if the wrapped cache needs none."""
     settings.CACHES = {
-        "raw": {"BACKEND": f"{__name__}.Native"},
+        "raw": {"BACKEND": f"{__name__}.NativeAsyncCache"},
         "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
     }
 
-    async def story() -> list[tuple[str, threading.Thread]]:
+    async def scenario() -> list[tuple[str, threading.Thread]]:
         for name in ("get", "has_key", "touch", "delete", "incr", "decr", "incr_version", "decr_version"):
             await getattr(cache, f"a{name}")("k")
         for name in ("set", "add"):
@@ -320,13 +321,13 @@ def test_every_async_method_awaits_that_of_the_wrapped_cache(settings: Any) -> N
         calls: list[tuple[str, threading.Thread]] = caches["raw"].calls
         return calls
 
-    calls = asyncio.run(story())
+    calls = asyncio.run(scenario())
     assert {thread for _, thread in calls} == {threading.current_thread()}
     assert len(calls) >= 14
 
 
-def test_every_method_of_django_is_overridden_or_goes_through_another() -> None:
-    """A method that a newer Django adds would reach neither the wrapped cache nor the fences."""
+def test_every_method_of_djangos_caches_is_overridden_or_calls_one_that_is() -> None:
+    """A method that a newer Django adds would bypass the wrapped cache and the guard of writes."""
     through_others = {
         "__contains__",  # has_key
         "decr",  # incr

@@ -1,5 +1,4 @@
-"""What a wrapped cache has in addition to Django's methods, copies of a `StampedeCache`, and its options, which are the defaults
-of every way to load its values."""
+"""`StampedeCache`: methods of the wrapped cache beyond Django's, copies, and options as defaults of all loads."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from django.template import Context, Engine
 
 from django_redis_locks.cache import aget_or_load, cached, get_or_load, get_or_load_many, refresh
 from tests.cache.backends import FILES, REDIS, WRAPPER
-from tests.cache.callers import loading
+from tests.cache.callers import load_in_thread
 from tests.django.helpers import in_thread
 from tests.probes.cache import is_down
 
 
 class RichCache(LocMemCache):
-    """With what django-redis and others have in addition to Django's methods."""
+    """Has methods that django-redis and others add to Django's."""
 
     colour = "red"
 
@@ -59,8 +58,8 @@ def rich(settings: Any, request: pytest.FixtureRequest) -> None:
 
 
 class TestForwarding:
-    def test_reader_or_internal_attribute_is_the_wrapped_caches(self) -> None:
-        for name in ("key_func", "_cache", "_has_expired"):  # they are no writers
+    def test_reading_method_or_private_attribute_is_that_of_the_wrapped_cache(self) -> None:
+        for name in ("key_func", "_cache", "_has_expired"):  # they don't write
             assert getattr(cache, name) == getattr(caches["raw"], name), name
         cache.set("k", 1)
         assert cache.ttl("k") == 7
@@ -70,8 +69,8 @@ class TestForwarding:
         assert not hasattr(cache, "no_such_thing")
         assert repr(caches["default"]) == "<StampedeCache of 'raw'>"
 
-    def test_unknown_writer_voids_all_loads(self) -> None:
-        """[S1] Which keys it means isn't known. In a loop it blocks, as Django's own synchronous methods, and is fenced."""
+    def test_unknown_method_voids_all_loads(self) -> None:
+        """[S1] It may write any key. In a loop it blocks, like Django's synchronous methods."""
 
         async def in_a_loop() -> int:
             return int(cache.delete_pattern("*"))
@@ -81,13 +80,13 @@ class TestForwarding:
             lambda: asyncio.run(cache.adelete_pattern("*")),
             lambda: asyncio.run(in_a_loop()),
         ):
-            with loading() as (_, future):
+            with load_in_thread() as (_, future):
                 assert write() is not None
             assert future.result() == "old"
             assert cache.get("k") is None
 
-    def test_writer_of_a_lifetime_voids_the_load_of_its_key_only(self) -> None:
-        """django-redis' persist and expire may be called often: other loads go on. Readers void none."""
+    def test_method_that_changes_a_ttl_voids_the_load_of_its_key_only(self) -> None:
+        """Such as persist and expire of django-redis. Reading methods void no loads."""
         calls: list[tuple[Callable[[], object], object]] = [
             (lambda: cache.persist("k"), None),
             (lambda: cache.persist(key="k"), None),
@@ -97,13 +96,13 @@ class TestForwarding:
             (lambda: cache.persist("k", version=2), "old"),
         ]
         for number, (call, stays) in enumerate(calls):
-            with loading():
+            with load_in_thread():
                 call()
             assert cache.get("k") == stays, number
             cache.clear()
 
     def test_attribute_that_is_set_is_set_on_the_wrapped_cache(self) -> None:
-        """As Django's own proxy does it."""
+        """As with Django's `cache` proxy."""
         cache.colour = "blue"
         assert caches["raw"].colour == "blue"
         del cache.colour
@@ -114,14 +113,14 @@ class TestForwarding:
         cache.version = 1
 
     def test_close_closes_the_wrapped_cache(self) -> None:
-        for close in (caches["default"].close, close_caches):  # the second is the end of a request
+        for close in (caches["default"].close, close_caches):  # the second one runs at the end of a request
             cache.set("k", 1)
             caches["raw"].closed = False
             close()
             assert caches["raw"].closed
 
-    def test_copy_uses_the_cache_of_its_own_thread(self) -> None:
-        """[S39] As with any cache of Django's, each thread has a cache and a wrapped cache of its own."""
+    def test_copy_used_in_another_thread_uses_the_cache_of_that_thread(self) -> None:
+        """[S39] As with all Django caches, each thread has its own wrapper and wrapped cache."""
         original = caches["default"]
         original.set("k", 1)
         for copied in (copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))):
@@ -134,19 +133,19 @@ class TestForwarding:
 
 
 @pytest.fixture
-def client(settings: Any, redis_url: str, direct: redis.Redis) -> redis.Redis:
-    """Values live for 50 s, and 100 s more as stale ones."""
+def client(settings: Any, redis_url: str, redis_client: redis.Redis) -> redis.Redis:
+    """A StampedeCache with a TIMEOUT of 50 s and a STALE of 100 s. Returns a client of its server."""
     options = {"STALE": 100, "EARLY": 0.9, "JITTER": 0}
     settings.CACHES = {
         "raw": {"BACKEND": REDIS, "LOCATION": redis_url, "TIMEOUT": 10},
         "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "TIMEOUT": 50, "OPTIONS": options},
     }
-    return direct
+    return redis_client
 
 
-def lives(client: Any, key: str) -> int:
+def ttl_of(client: Any, key: str) -> int:
     seconds = int(client.ttl(f":1:{key}"))
-    return -(-seconds // 5) * 5  # a busy machine may take its time
+    return -(-seconds // 5) * 5  # rounded up, for slow machines
 
 
 def by_decorator(**options: Any) -> Any:
@@ -168,16 +167,16 @@ WAYS: dict[str, Callable[..., object]] = {
 
 
 def test_options_of_the_cache_are_the_defaults_of_every_way(client: redis.Redis) -> None:
-    """What the call says goes before; the wrapped cache, by its alias, has a timeout of its own."""
+    """Options of a call override them. The wrapped cache, by its own alias, has its own timeout."""
     for name, way in WAYS.items():
         for options, seconds in (({}, 150), ({"ttl": 20, "stale": 10}, 30), ({"cache": "raw", "jitter": 0}, 10)):
             way(**options)
-            assert lives(client, "k") == seconds, (name, options)
+            assert ttl_of(client, "k") == seconds, (name, options)
             client.flushdb()
 
 
-def test_value_without_an_end_is_never_early(client: redis.Redis) -> None:
-    """EARLY of the cache is a fraction of a TIMEOUT, and this value has none."""
+def test_value_without_expiry_has_no_early_refresh(client: redis.Redis) -> None:
+    """EARLY is a fraction of the timeout, and this value has none."""
     for way in (lambda: get_or_load("k", lambda: 1, ttl=None), lambda: cache.get_or_set("k", lambda: 1, None)):
         assert way() == 1
         assert client.ttl(":1:k") == -1
@@ -187,17 +186,17 @@ def test_value_without_an_end_is_never_early(client: redis.Redis) -> None:
 
 
 def test_invalidation_with_stale_keeps_a_value_for_stale_of_the_cache(client: Any) -> None:
-    """`invalidate(stale=True)` of a function that doesn't say `stale` itself."""
+    """With `invalidate(stale=True)` of a function without its own `stale`."""
     value = by_decorator()
     value()
     value.invalidate(stale=True)
-    assert lives(client, "k") == 100
+    assert ttl_of(client, "k") == 100
 
 
 def test_options_of_the_cache_are_the_defaults_of_a_fragment(
     settings: Any, redis_url: str, client: Any, tmp_path: Path
 ) -> None:
-    """`{% cached %}` says its timeout; the rest, and the locks, are those of the entry."""
+    """`{% cached %}` states its timeout; other options and the locks are those of the entry."""
     library = {"redis_locks": "django_redis_locks.templatetags.redis_locks"}
     template = "{% load redis_locks %}{% cached 20 part %}text{% endcached %}"
     render = Engine(libraries=library).from_string(template).render

@@ -1,4 +1,4 @@
-"""Loads and invalidations inside of transactions, on a real database that two connections share."""
+"""Loads and invalidations inside of transactions, on a database that two connections share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.test import TestCase, override_settings
 
 from django_redis_locks import LockBackendError, locks
 from django_redis_locks.cache import aget_or_load, ainvalidate, get_or_load, get_or_load_many, invalidate, refresh
-from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, as_tenant, at, by_tenant, redis_caches
+from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, as_tenant, at, redis_caches, with_tenant_keys
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
@@ -31,14 +31,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def nothing_pending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The connection of this thread says that it has READ COMMITTED, as MySQL's does; tests/django has real ones."""
+    """The connection reports READ COMMITTED, as MySQL's can. tests/django tests real isolation levels."""
     monkeypatch.setattr(connection, "isolation_level", "read committed", raising=False)
     yield
     assert not has_pending_stores()
 
 
-def elsewhere(function: Callable[[], Any]) -> Any:
-    """What it returns in a thread that has no transaction."""
+def in_other_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in another thread, which has no transaction."""
 
     def work() -> Any:
         try:
@@ -49,7 +49,7 @@ def elsewhere(function: Callable[[], Any]) -> Any:
     return in_thread(work)
 
 
-def ask(value: Any, key: str = "k", **options: Any) -> Any:
+def load_value(value: Any, key: str = "k", **options: Any) -> Any:
     return get_or_load(key, Loader(value), **at(HERE), ttl=60, **options)
 
 
@@ -57,8 +57,8 @@ def stored() -> Any:
     return caches[HERE].get("k")
 
 
-def rolled_back(first: Callable[[], Any]) -> None:
-    """Call a function in a transaction, or a savepoint, that is rolled back."""
+def roll_back_after(first: Callable[[], Any]) -> None:
+    """Call a function in a transaction that is rolled back."""
 
     def fails() -> None:
         first()
@@ -69,23 +69,23 @@ def rolled_back(first: Callable[[], Any]) -> None:
 
 
 def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
-    """[S6] [S17] What others can't see yet isn't in the cache either; a savepoint counts as its transaction."""
+    """[S6] [S17] Before that other callers don't see it. A savepoint belongs to its transaction."""
     with transaction.atomic():
         with transaction.atomic():
-            assert ask("uncommitted") == "uncommitted"
+            assert load_value("uncommitted") == "uncommitted"
         assert stored() is None
-        assert ask("again") == "uncommitted"  # this transaction's own
+        assert load_value("again") == "uncommitted"  # the transaction sees its own value
         many = get_or_load_many(["k", "l"], lambda keys: dict.fromkeys(keys, 1), **at(HERE), ttl=60)
         assert many == {"k": "uncommitted", "l": 1}
         assert caches[HERE].get_many(["k", "l"]) == {}
     assert caches[HERE].get_many(["k", "l"]) == many
-    assert ask("later") == "uncommitted"
+    assert load_value("later") == "uncommitted"
 
 
 def test_invalidation_that_fails_at_commit_is_logged_and_later_hooks_run(
     settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] What is committed can't be undone by an exception. One key finds out that the store is down, for all of them."""
+    """[S6] An exception couldn't undo the commit. After the first key failed, the others aren't sent."""
     settings.CACHES = redis_caches("redis://127.0.0.1:1/0")
     later: list[str] = []
     begin = monotonic()
@@ -98,10 +98,10 @@ def test_invalidation_that_fails_at_commit_is_logged_and_later_hooks_run(
     assert monotonic() - begin < 8 * locks.tuning.invalidation_timeout
 
 
-def test_failed_invalidation_is_carried_out_when_the_server_is_back(
+def test_failed_invalidation_is_repeated_when_the_server_is_back(
     make_server: Callable[..., RedisServer], settings: Any, tune: Tune, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[S6] It was logged at COMMIT, or raised; what is loaded after that stays."""
+    """[S6] It was logged at COMMIT, or raised. Values loaded after it are kept."""
     tune(min_invalidation_retry_delay=0.1, max_invalidation_retry_delay=0.2)
     caplog.set_level("INFO", "django_redis_locks.cache")
     server = make_server()
@@ -123,27 +123,27 @@ def test_failed_invalidation_is_carried_out_when_the_server_is_back(
 
 @pytest.mark.parametrize("outer", [nullcontext, transaction.atomic], ids=["transaction", "savepoint"])
 def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str, outer: Any) -> None:
-    """[S6] cacheops' dirty transactions. Of a savepoint, the transaction goes on."""
+    """[S6] In a transaction, or in a savepoint of a transaction that continues."""
     with outer():
-        rolled_back(lambda: ask("uncommitted"))
-        assert ask("true") == "true"
+        roll_back_after(lambda: load_value("uncommitted"))
+        assert load_value("true") == "true"
     assert stored() == "true"
 
 
-def test_load_since_a_savepoint_by_hand_is_dropped_with_it(cache_pair: str) -> None:
-    """What was loaded before the savepoint isn't."""
+def test_load_after_a_manual_savepoint_is_dropped_by_its_rollback(cache_pair: str) -> None:
+    """Values loaded before the savepoint are kept."""
     with transaction.atomic():
-        ask("before", key="l")
+        load_value("before", key="l")
         savepoint = transaction.savepoint()
-        ask("uncommitted")
+        load_value("uncommitted")
         transaction.savepoint_rollback(savepoint)
-        assert [ask("true"), ask("again", key="l")] == ["true", "before"]
+        assert [load_value("true"), load_value("again", key="l")] == ["true", "before"]
     assert [stored(), caches[HERE].get("l")] == ["true", "before"]
 
 
-def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None:
-    """[S1] No caller waits for COMMIT, in this process or another, nor does the transaction wait for callers that began since.
-    [S4] The value isn't theirs."""
+def test_waiters_go_on_at_the_end_of_a_load_in_a_transaction(cache_pair: str) -> None:
+    """[S1] No caller waits for COMMIT, in this process or another, and the transaction doesn't wait for later callers. [S4] The
+    waiters don't get its value."""
     theirs, others = Loader("theirs", gate=True), [HERE, THERE]
     mine = Loader("uncommitted", gate=True)
 
@@ -162,7 +162,7 @@ def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None
             assert get_or_load("k", detach, **at(HERE), ttl=60) == "uncommitted"
             theirs.wait()
             begin = monotonic()
-            assert [ask("again"), ask("again")] == ["uncommitted"] * 2
+            assert [load_value("again"), load_value("again")] == ["uncommitted"] * 2
             assert monotonic() - begin < PATIENCE / 2
         assert stored() == "uncommitted"
         assert mine.calls == 0
@@ -183,7 +183,7 @@ def unreachable(patch: pytest.MonkeyPatch) -> None:
 def test_uncommitted_value_never_leaves_its_transaction(
     cache_pair: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[S4] Nor does an error: another caller's load may well succeed."""
+    """[S4] Nor does an exception: the load of another caller may succeed."""
     if how == "down":
         unreachable(monkeypatch)
     began, go = threading.Event(), threading.Event()
@@ -213,11 +213,11 @@ def test_uncommitted_value_never_leaves_its_transaction(
 
 @pytest.mark.parametrize("theirs", [HERE, THERE], ids=["one-process", "two-processes"])
 @pytest.mark.parametrize(("face", "in_atomic"), [("sync", "on_commit"), ("async", "now")])
-def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
+def test_transaction_waits_only_briefly_for_another_load(
     cache_pair: str, tune: Tune, counted: Any, theirs: str, face: str, in_atomic: Any
 ) -> None:
-    """[S1] It may need a row that this transaction has locked, or be in a transaction too: then loads, and each alone."""
-    loader = Loader("theirs", gate=True)  # until the row is free
+    """[S1] That load may need a row that this transaction has locked. After the wait the transaction loads itself."""
+    loader = Loader("theirs", gate=True)  # as if it waited for a row
     get: Any = get_or_load if face == "sync" else async_to_sync(aget_or_load)
     tune(max_wait_in_transaction=0.1, load_lease=4 * PATIENCE)
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
@@ -231,79 +231,79 @@ def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
     assert counted()["nested"] == 1
 
 
-def test_invalidation_elsewhere_before_the_commit_wins(cache_pair: str) -> None:
-    """[S1] [S6] What was loaded in the transaction is older than what another one has written since."""
+def test_invalidation_by_another_process_before_the_commit_prevents_the_store(cache_pair: str) -> None:
+    """[S1] [S6] The value that was loaded in the transaction may be older than the invalidation."""
     with transaction.atomic():
-        ask("uncommitted")
-        elsewhere(lambda: invalidate("k", **at(THERE)))
+        load_value("uncommitted")
+        in_other_thread(lambda: invalidate("k", **at(THERE)))
     assert stored() is None
     with transaction.atomic():
-        ask("uncommitted")
-        assert elsewhere(lambda: refresh("k", lambda: "newer", **at(THERE), ttl=60)) == "newer"
+        load_value("uncommitted")
+        assert in_other_thread(lambda: refresh("k", lambda: "newer", **at(THERE), ttl=60)) == "newer"
     assert stored() == "newer"
 
 
-def test_store_in_atomic_stores_at_once_or_never(cache_pair: str) -> None:
+def test_store_in_atomic_now_stores_at_once_and_skip_never(cache_pair: str) -> None:
     with transaction.atomic():
-        ask("value", store_in_atomic="skip")
+        load_value("value", store_in_atomic="skip")
     assert stored() is None
     with transaction.atomic():
-        ask("value", store_in_atomic="now")
+        load_value("value", store_in_atomic="now")
         assert stored() == "value"
 
 
 def test_invalidation_waits_for_the_commit(cache_pair: str) -> None:
-    """[S5] Until then another process would load the old row again, and keep it. One that is rolled back changes nothing; an
-    immediate one doesn't wait."""
-    ask("old")
-    rolled_back(lambda: invalidate("k", **at(HERE)))
+    """[S5] Before the commit another process would load the old row again. After a rollback nothing is invalidated; with
+    the option to be immediate it doesn't wait."""
+    load_value("old")
+    roll_back_after(lambda: invalidate("k", **at(HERE)))
     assert stored() == "old"
     with transaction.atomic():
         invalidate("k", **at(HERE))
-        assert elsewhere(lambda: get_or_load("k", lambda: "old row", **at(THERE), ttl=60)) == "old"
+        assert in_other_thread(lambda: get_or_load("k", lambda: "old row", **at(THERE), ttl=60)) == "old"
     assert stored() is None
     with transaction.atomic():
         assert refresh("k", Loader("new"), **at(HERE), ttl=60) == "new"
-        assert ask("other") == "new"
+        assert load_value("other") == "new"
     with transaction.atomic():
         invalidate("k", **at(HERE), immediate=True)
         assert stored() is None
 
 
-def test_commit_of_another_tenant_concerns_the_keys_of_the_caller(cache_pair: str, settings: Any) -> None:
-    """[S5] [S6] Neither is the other one's value deleted, nor is the caller's shown there."""
-    settings.CACHES = by_tenant(settings.CACHES)
+def test_commit_as_another_tenant_changes_the_keys_of_the_caller(cache_pair: str, settings: Any) -> None:
+    """[S5] [S6] The keys of the tenant of the commit aren't deleted or written."""
+    settings.CACHES = with_tenant_keys(settings.CACHES)
     cache = caches[HERE]
     cache.set("k", "right")
     with transaction.atomic(), as_tenant("a"):
         cache.set("k", "old")
         invalidate("k", **at(HERE))
-        ask("secret", "l")
+        load_value("secret", "l")
     assert cache.get_many("kl") == {"k": "right"}
     with as_tenant("a"):
         assert cache.get_many("kl") == {"l": "secret"}
 
 
-def test_invalidation_of_what_the_transaction_has_loaded_wins(cache_pair: str) -> None:
-    """The transaction itself loads again; the invalidation came last."""
+def test_invalidation_after_a_load_in_the_same_transaction_prevents_its_store(cache_pair: str) -> None:
+    """The transaction itself loads again."""
     with transaction.atomic():
-        assert ask("before") == "before"
+        assert load_value("before") == "before"
         invalidate("k", **at(HERE))
-        assert ask("after", wait=5) == "after"
+        assert load_value("after", wait=5) == "after"
     assert stored() is None
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
 def test_load_by_a_task_inside_of_a_transaction_is_not_stored(cache_pair: str, face: str) -> None:
-    """[S6] async_to_sync() within atomic(): its synchronous code runs in this thread, and sees what isn't committed."""
+    """[S6] async_to_sync() within atomic(): its synchronous code runs in this thread and sees uncommitted rows."""
     loader = Loader("uncommitted")
     aloader: Any = loader if face == "sync" else loader.asynchronously
-    rolled_back(lambda: async_to_sync(aget_or_load)("k", aloader, **at(HERE), ttl=60))
-    assert ask("right") == "right"
+    roll_back_after(lambda: async_to_sync(aget_or_load)("k", aloader, **at(HERE), ttl=60))
+    assert load_value("right") == "right"
 
 
 def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, settings: Any, counted: Any) -> None:
-    """It is waited for once, however many values were loaded."""
+    """There is one timeout, however many values were loaded."""
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(proxy.url)}
     with transaction.atomic():
         for key in "klm":
@@ -316,7 +316,7 @@ def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, setting
 
 
 class InsideATestCase(TestCase):
-    """``TestCase`` wraps each test in a transaction that is never committed: it doesn't count."""
+    """The transaction of ``TestCase``, which is never committed, is ignored."""
 
     def test_load_is_stored_at_once(self) -> None:
         with override_settings(CACHES={"default": {"BACKEND": LOCMEM, "LOCATION": "inside a test case"}}):

@@ -1,4 +1,4 @@
-"""What the processes of ``test_processes`` can do; see ``tests.chaos.workers``."""
+"""Functions that the processes of test_processes.py call; see ``tests.chaos.workers``."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from tests.chaos.workers import PATIENCE, Gates
 from tests.probes.cache import followers, loads_in_flight, waiters_in_store
 
 loads: Counter[str] = Counter()
-"""How often this process's loaders ran, by value."""
+"""The number of loader calls in this process, by value."""
 gates = Gates()
 _mutex = threading.Lock()
 
 
 def configure(url: str) -> None:
-    """A cache of Django's on this server, and what wraps it."""
+    """Configure a cache on this server, and a StampedeCache that wraps it."""
     entries = {"default": {"BACKEND": REDIS, "LOCATION": url}, "wrapped": {"BACKEND": WRAPPER, "LOCATION": "default"}}
     override_settings(CACHES=entries).enable()
     django.setup()
     caches["default"].get("warm-up")
-    invalidate("warm-up")  # its script and its connection are there
+    invalidate("warm-up")  # loads the script and opens the connection
 
 
-def lift(gate: str) -> None:
+def open_gate(gate: str) -> None:
     gates[gate].set()
 
 
-def lifted(gate: str) -> bool:
+def wait_for_gate(gate: str) -> bool:
     return gates[gate].wait(PATIENCE)
 
 
-def loaded() -> dict[str, int]:
+def loader_calls() -> dict[str, int]:
     return dict(loads)
 
 
 def load(key: str, value: str, gate: str = "", **options: Any) -> tuple[Any, str]:
-    """One caller; its loader ends when the test lifts the gate. Returns the value and its source."""
+    """Load; the loader waits for the gate, if given. Return the value and its source."""
 
     def loader() -> str:
         with _mutex:
             loads[value] += 1
         gates[f"{value} began"].set()
         if gate:
-            lifted(gate)
+            wait_for_gate(gate)
         return value
 
     result = get_or_load(key, loader, info=True, **{"ttl": 60, "wait": PATIENCE, **options})
     return result.value, result.source
 
 
-def crowd(size: int, key: str, value: str, gate: str) -> list[Any]:
-    """The values of callers at once, in threads."""
+def concurrent_loads(size: int, key: str, value: str, gate: str) -> list[Any]:
+    """Load in concurrent threads. Return their values."""
     barrier = threading.Barrier(size)
 
     def call(_: int) -> Any:
@@ -74,12 +74,12 @@ def put(key: str, value: str, seconds: float) -> None:
     caches["default"].set(key, value, seconds)
 
 
-def disturb(how: str, key: str, value: str) -> None:
+def change_cache(how: str, key: str, value: str) -> None:
     """Change the cache while another process loads."""
     if how == "invalidate":
         invalidate(key)
     elif how == "incr_version":
-        caches["wrapped"].set(key, value)  # else there is nothing to be moved
+        caches["wrapped"].set(key, value)  # otherwise there is no value to move
         caches["wrapped"].incr_version(key)
     else:
         args = {"set": (key, value), "delete": (key,), "clear": ()}[how]
@@ -87,15 +87,15 @@ def disturb(how: str, key: str, value: str) -> None:
 
 
 def waiting() -> int:
-    """For how many keys callers of this process wait in the store."""
+    """The number of keys that callers of this process wait for in the store."""
     return waiters_in_store("default")
 
 
 def following() -> int:
-    """How many callers wait for loads of this process."""
+    """The number of callers that wait for loads of this process."""
     return followers("default")
 
 
-def flying() -> int:
-    """How many loads of this process are under way."""
+def loads_running() -> int:
+    """The number of running loads of this process."""
     return len(loads_in_flight("default"))

@@ -1,4 +1,4 @@
-"""[C5.5] Several beat processes, with each scheduler, publish each tick once. One Redis is broker and store.
+"""Several beat processes, with each scheduler, publish each tick once. One Redis is broker and store.
 
 A beat process may stall at any point, so times are only compared where their order is certain.
 """

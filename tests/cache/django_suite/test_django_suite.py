@@ -1,4 +1,4 @@
-"""Django's own cache tests, with plain caches and with wrapped ones; and that the comparison would notice."""
+"""Runs Django's own cache tests with plain and with wrapped caches, and compares the results; tests the comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tests_of_django(redis_executable: None) -> None:
 
 @pytest.mark.chaos
 def test_wrapped_caches_pass_what_plain_ones_pass(tests_of_django: None) -> None:
-    """The tests of every backend, as the authors of the installed Django wrote them."""
+    """The cache tests of the installed Django version, for every backend."""
     result = run()
     assert not result.plain_trouble
     assert not result.broken
@@ -43,7 +43,7 @@ COMPARISONS: list[tuple[dict[str, str], dict[str, str], dict[str, str], dict[str
     ({"a": PASSED}, {}, {}, {"broken": {"a": "wasn't run"}}),
     ({"a": PASSED}, {"a": "skipped: no server"}, {}, {"good": False}),
     ({"x.a": PASSED, "b": PASSED}, {"b": PASSED}, {"*.a": "why"}, {"excused": {"x.a": "why"}, "good": True}),
-    ({"a": PASSED}, {"a": PASSED}, {"a": "why"}, {"stale": ["a"]}),  # an excuse that nothing needs
+    ({"a": PASSED}, {"a": PASSED}, {"a": "why"}, {"stale": ["a"]}),  # a skip without a test that needs it
     ({"a": PASSED}, {"a": PASSED}, {"gone": "why"}, {"stale": ["gone"]}),
     ({"a": FAILED, "c": PASSED}, {"c": PASSED}, {}, {"plain_trouble": {"a": FAILED}, "broken": {}}),
     ({}, {}, {}, {"good": False}),
@@ -57,7 +57,7 @@ def test_comparison_of_plain_and_wrapped_results() -> None:
     assert not compare({"a": PASSED}, {"a": PASSED}, {"gone": "why"}, narrowed=True).stale
 
 
-def test_every_excuse_has_a_reason() -> None:
+def test_every_skipped_django_test_has_a_reason() -> None:
     read_skips(SKIPS.read_text(encoding="utf-8"))
     assert read_skips("# why\n\ncache.tests.A.b: it can't\n") == {"cache.tests.A.b": "it can't"}
     with pytest.raises(ValueError, match="Line 1 has no reason"):
@@ -84,7 +84,7 @@ def test_source_archive_is_unpacked_in_the_folder_of_the_cache_tests(tmp_path: P
 
 
 def test_source_archive_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a network the error says what to do."""
+    """Without a network the error message says what to do."""
     fetched = []
 
     def fail(command: list[str], **_: object) -> None:

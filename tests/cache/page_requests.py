@@ -1,4 +1,4 @@
-"""A view that counts and waits for the test, and requests in threads, for tests of `cached_page`."""
+"""A view that counts its calls and waits for the test, and requests in threads: helpers of tests of `cached_page`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tests.probes.cache import disconnect_caches, followers, waiters_in_store
 Page = Callable[..., Any]
 
 
-class Site:
-    """A view that counts, says that it began, and goes on when it may."""
+class CountingView:
+    """A view that counts its calls and waits until the test opens the gate."""
 
     def __init__(self, answer: Callable[[HttpRequest, int], Any] | None = None, *, closed: bool = False) -> None:
         self.rendered = 0
         self.began = threading.Semaphore(0)
-        self.go = threading.Event()
+        self.gate = threading.Event()
         if not closed:
-            self.go.set()
+            self.gate.set()
         self.answer = answer or (lambda _, number: HttpResponse(f"page {number}"))
         self._mutex = threading.Lock()
 
     def __call__(self, request: HttpRequest) -> Any:
         number = self.begin()
-        assert self.go.wait(PATIENCE)
+        assert self.gate.wait(PATIENCE)
         return self.answer(request, number)
 
     async def arender(self, request: HttpRequest) -> Any:
         number = self.begin()
-        await happens(self.go.is_set)
+        await aeventually(self.gate.is_set)
         return self.answer(request, number)
 
     def begin(self) -> int:
@@ -56,44 +56,44 @@ class Site:
     def aview(self, wait: float = PATIENCE, **options: Any) -> Page:
         return cached_page(300, wait=wait, **options)(self.arender)
 
-    def has_begun(self, times: int = 1) -> None:
+    def wait_until_begun(self, times: int = 1) -> None:
         for _ in range(times):
             assert self.began.acquire(timeout=PATIENCE)
 
-    def at_once(self, view: Page, number: int = 3, **request: Any) -> list[str]:
-        """What requests get that come at once: one renders until another one waits for it."""
-        found = self._come(view, number, request)
-        self.has_begun()
-        assert is_waiting(found[0])
-        self.go.set()
-        return [text(each) for each in found]
+    def bodies_of_concurrent(self, view: Page, number: int = 3, **request: Any) -> list[str]:
+        """Send concurrent requests; the first one renders until another one waits for it. Return their bodies."""
+        found = self._start_requests(view, number, request)
+        self.wait_until_begun()
+        assert waits_for_another(found[0])
+        self.gate.set()
+        return [body_of(each) for each in found]
 
     def both_render(self, view: Page, **request: Any) -> bool:
-        """Two requests at once, neither of which waits for the other one."""
-        found = self._come(view, 2, request)
-        self.has_begun(2)
-        self.go.set()
-        return len({text(each) for each in found}) == 2
+        """Send two concurrent requests. Return whether both render, without waiting for each other."""
+        found = self._start_requests(view, 2, request)
+        self.wait_until_begun(2)
+        self.gate.set()
+        return len({body_of(each) for each in found}) == 2
 
-    def _come(self, view: Page, number: int, request: dict[str, Any]) -> list[Future[Any]]:
+    def _start_requests(self, view: Page, number: int, request: dict[str, Any]) -> list[Future[Any]]:
         while self.began.acquire(blocking=False):
             pass
-        self.go.clear()
-        return [ask(view, get(**request)) for _ in range(number)]
+        self.gate.clear()
+        return [request_in_thread(view, get(**request)) for _ in range(number)]
 
 
 def get(path: str = "/page/", method: str = "GET", **headers: str) -> HttpRequest:
     return RequestFactory().generic(method, path, headers=headers)
 
 
-def ask(view: Page, request: HttpRequest | None = None) -> Future[Any]:
-    """A request in a thread of its own."""
+def request_in_thread(view: Page, request: HttpRequest | None = None) -> Future[Any]:
+    """Send a request in a new thread."""
     found: Future[Any] = Future()
 
     def work() -> None:
         try:
             found.set_result(view(request or get()))
-        except BaseException as error:  # noqa: BLE001 - raised again where the test looks
+        except BaseException as error:  # noqa: BLE001 - raised again in the test
             found.set_exception(error)
         finally:
             disconnect_caches()
@@ -102,24 +102,24 @@ def ask(view: Page, request: HttpRequest | None = None) -> Future[Any]:
     return found
 
 
-def text(response: Any) -> str:
-    """The content of a response, or of a future one."""
+def body_of(response: Any) -> str:
+    """The body of a response, or of a future's response."""
     content = response.result(PATIENCE) if isinstance(response, Future) else response
     return str(content.content.decode())
 
 
-async def happens(condition: Callable[[], object]) -> None:
+async def aeventually(condition: Callable[[], object]) -> None:
     await asyncio.to_thread(eventually, condition)
 
 
-def waiting() -> bool:
-    """Whether a request of this process waits for the page of another one."""
+def any_request_waits() -> bool:
+    """Whether a request of this process waits for another one to render its page."""
     return bool(waiters_in_store("default") or followers("default"))
 
 
-def is_waiting(found: Future[Any]) -> bool:
-    """Wait until a request waits for another one, or this one is done; whether it isn't."""
-    eventually(lambda: waiting() or found.done())
+def waits_for_another(found: Future[Any]) -> bool:
+    """Wait until a request waits for another one, or until this one is done. Return whether it isn't done."""
+    eventually(lambda: any_request_waits() or found.done())
     return not found.done()
 
 
@@ -128,7 +128,7 @@ def template_response(request: HttpRequest, number: int) -> TemplateResponse:
     return TemplateResponse(request, template, {"number": number})
 
 
-class Boom:
+class FailingVariable:
     @property
     def now(self) -> str:
         raise ZeroDivisionError

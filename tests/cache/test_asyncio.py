@@ -1,4 +1,4 @@
-"""Loads by tasks: cancelled, on several loops, beside threads."""
+"""Loads by asyncio tasks: cancellation, several loops, and threads beside them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def aload(loader: Any, key: str = "k", **options: Any) -> Any:
 
 
 def waiting() -> int:
-    """How many wait for loads of this process; a task waits for its own as well."""
+    """The number of callers that wait for loads of this process; a task counts for its own load, too."""
     return followers(**at(HERE))
 
 
@@ -38,15 +38,15 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-def test_cancelled_leader_or_follower_leaves_the_load_to_those_that_wait(cache_pair: str, kind: str) -> None:
-    """[S21] [V12] A client hung up: the others get what it began to load, and it is stored."""
+def test_load_continues_for_the_waiters_when_its_leader_or_a_follower_is_cancelled(cache_pair: str, kind: str) -> None:
+    """[S21] [V12] As when a client disconnects: the waiters get the value, and it is stored."""
     loader = Loader("value", gate=True)
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         leader = asyncio.create_task(aload(loader.asynchronously if kind == "async" else loader))
         await until(lambda: loader.calls)
         others = [asyncio.create_task(aload(Loader("other"))) for _ in range(3)]
-        in_its_thread = kind == "sync" and cache_pair == "files"  # where files are read, too
+        in_its_thread = kind == "sync" and cache_pair == "files"  # in which files are read, too
         await until(lambda: waiting() == (1 if in_its_thread else 4))
         for cancelled in (leader, others.pop()):
             cancelled.cancel()
@@ -55,49 +55,49 @@ def test_cancelled_leader_or_follower_leaves_the_load_to_those_that_wait(cache_p
         loader.gate.set()
         return await asyncio.gather(*others)
 
-    assert asyncio.run(story()) == ["value"] * 2
+    assert asyncio.run(scenario()) == ["value"] * 2
     assert loader.calls == 1
     assert caches[HERE].get("k") == "value"
 
 
-def test_loop_that_ends_frees_the_load(cache_pair: str) -> None:
-    """[S11] [S21] Its tasks are cancelled: the next caller doesn't wait for the lease."""
+def test_load_ends_with_its_loop(cache_pair: str) -> None:
+    """[S11] [S21] Its tasks are cancelled, and the next caller doesn't wait for the end of the lease."""
     began = threading.Event()
 
     async def endless() -> None:
         began.set()
         await asyncio.sleep(3600)
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(aload(endless))
         await until(began.is_set)
         task.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert load(lambda: "next", cache=THERE) == "next"
     assert not loads_in_flight(**at(HERE))
 
 
-@pytest.mark.parametrize("crowd", [("thread", "task"), ("task", "thread"), ("task", "task")], ids="-".join)
-def test_threads_and_tasks_of_several_loops_share_a_load(cache_pair: str, crowd: tuple[str, str]) -> None:
-    """[S22] Each may lead."""
+@pytest.mark.parametrize("kinds", [("thread", "task"), ("task", "thread"), ("task", "task")], ids="-".join)
+def test_threads_and_tasks_of_several_loops_share_a_load(cache_pair: str, kinds: tuple[str, str]) -> None:
+    """[S22] Each of them may run it."""
     loader = Loader("value", gate=True)
     ways = {"thread": lambda: load(loader), "task": lambda: asyncio.run(aload(loader.asynchronously))}
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ways[crowd[0]])
+        first = pool.submit(ways[kinds[0]])
         loader.wait()
-        second = pool.submit(ways[crowd[1]])
-        eventually(lambda: waiting() == 1 + (crowd[0] == "task"))
+        second = pool.submit(ways[kinds[1]])
+        eventually(lambda: waiting() == 1 + (kinds[0] == "task"))
         loader.gate.set()
         assert first.result(PATIENCE) == second.result(PATIENCE) == "value"
     assert loader.calls == 1
 
 
-def test_waiting_tasks_leave_loop_and_thread_to_others(cache_pair: str) -> None:
-    """[S22] Neither the loop nor the thread of synchronous code is blocked."""
+def test_waiting_tasks_block_neither_the_loop_nor_the_sync_thread(cache_pair: str) -> None:
+    """[S22] The sync thread is that of `sync_to_async`."""
     loader = Loader("value", gate=True)
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         leader = asyncio.create_task(asyncio.to_thread(load, loader, cache=THERE))
         await asyncio.to_thread(loader.wait)
         tasks = [asyncio.create_task(aload(Loader("other"))) for _ in range(5)]
@@ -106,17 +106,17 @@ def test_waiting_tasks_leave_loop_and_thread_to_others(cache_pair: str) -> None:
         loader.gate.set()
         return [await leader, *await asyncio.gather(*tasks)]
 
-    assert asyncio.run(story()) == ["value"] * 6
+    assert asyncio.run(scenario()) == ["value"] * 6
 
 
 async def leader_needs_the_thread_that_waits(loader: Any, leads: Any) -> list[Any]:
-    """What a synchronous view and a task get, if the task's loader is to run in the view's thread, which waits for it."""
+    """The results of a synchronous view and a task, if the task's loader needs the thread in which the view waits for it."""
     entered: Future[None] = Future()
-    go = threading.Event()
+    gate = threading.Event()
 
     def view() -> Any:
         entered.set_result(None)
-        assert go.wait(PATIENCE)
+        assert gate.wait(PATIENCE)
         return load(lambda: "view's")
 
     waits = asyncio.create_task(sync_to_async(view, thread_sensitive=True)())
@@ -124,23 +124,23 @@ async def leader_needs_the_thread_that_waits(loader: Any, leads: Any) -> list[An
     leader = asyncio.create_task(aload(loader))
     await until(leads)
     begin = monotonic()
-    go.set()
+    gate.set()
     found = [await waits, await leader]
     assert monotonic() - begin < PATIENCE / 2
     return found
 
 
-def test_thread_that_waits_for_a_task_that_needs_it_loads_in_its_place(redis_pair: str) -> None:
-    """[S22] The leader's synchronous loader would have to run in the very thread that waits for it."""
-    story = leader_needs_the_thread_that_waits(
+def test_thread_loads_itself_instead_of_waiting_for_a_task_that_needs_this_thread(redis_pair: str) -> None:
+    """[S22] The synchronous loader of the task would run in the thread that waits for it."""
+    scenario = leader_needs_the_thread_that_waits(
         lambda: "leader's", lambda: any(each.claimed for each in loads_in_flight(**at(HERE)).values())
     )
-    assert asyncio.run(story) == ["view's"] * 2
+    assert asyncio.run(scenario) == ["view's"] * 2
     assert caches[HERE].get("k") == "view's"
 
 
-def test_thread_that_waits_for_a_task_whose_loader_needs_it_does_not_hang(cache_pair: str) -> None:
-    """[S22] As Django's asynchronous ORM needs it, in the middle of an asynchronous loader."""
+def test_thread_does_not_hang_when_an_async_loader_needs_it(cache_pair: str) -> None:
+    """[S22] As Django's asynchronous ORM does, in the middle of a loader."""
     began = threading.Event()
 
     async def loader() -> str:
@@ -148,13 +148,13 @@ def test_thread_that_waits_for_a_task_whose_loader_needs_it_does_not_hang(cache_
         return await sync_to_async(lambda: "leader's", thread_sensitive=True)()
 
     def leads() -> bool:
-        return began.is_set() or cache_pair == "files"  # these are read in that thread, which the view has
+        return began.is_set() or cache_pair == "files"  # files are read in the thread of the view
 
     assert set(asyncio.run(leader_needs_the_thread_that_waits(loader, leads))) <= {"view's", "leader's"}
 
 
-def test_asynchronous_loader_is_refused_by_synchronous_code(cache_pair: str) -> None:
-    """[S23] [V2] At once, before anything is stored. A task takes it, also from a function that returns it."""
+def test_async_loader_raises_in_synchronous_code(cache_pair: str) -> None:
+    """[S23] [V2] Before anything is stored. In a task it works, also if a plain function returns an awaitable."""
 
     async def loader() -> int:
         return 1
@@ -181,11 +181,11 @@ def test_asynchronous_loader_is_refused_by_synchronous_code(cache_pair: str) -> 
 
 @pytest.mark.parametrize("refresh", ["thread", "a callable"])
 def test_function_that_returns_an_awaitable_refreshes_a_stale_value(cache_pair: str, refresh: str) -> None:
-    """[S7] The loop awaits it: it may use what belongs to that loop."""
+    """[S23] It is awaited in the caller's loop: it may use objects of that loop."""
     loops: list[Any] = []
     jobs: list[Any] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         async def fetch() -> str:
             loops.append(asyncio.get_running_loop())
             return "new"
@@ -201,16 +201,16 @@ def test_function_that_returns_an_awaitable_refreshes_a_stale_value(cache_pair: 
                 await asyncio.to_thread(jobs.pop().run)
         assert refresh == "a callable" or loops == [asyncio.get_running_loop()]
 
-    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
-def test_synchronous_code_of_a_loop_has_djangos_thread(redis_pair: str) -> None:
-    """[S22] With its database connections. A synchronous call in the loop's own would block it."""
+def test_sync_loader_of_a_task_runs_in_djangos_sync_thread(redis_pair: str) -> None:
+    """[S22] With its database connections. A synchronous call in the thread of the loop would block it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         usual = await sync_to_async(threading.get_ident, thread_sensitive=True)()
         assert await aload(threading.get_ident) == usual
         with pytest.raises(SynchronousOnlyOperation, match="use the asynchronous method"):
             get_or_load("k", lambda: 1, cache=HERE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

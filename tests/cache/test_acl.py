@@ -1,4 +1,4 @@
-"""A server user of a cache, with exactly the rights that the documentation names."""
+"""Caches with a server user (ACL) that has exactly the documented rights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tools.redis_server import RedisServer
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operations.md"
 
 QUIET = {"exists", "ping", "publish", "subscribe", "zpopmin"}
-"""Those without which no load is refused anything: waiters ask now and then. ``eval`` is for a server that was restarted, and
-``type`` for what another program has put there."""
+"""Documented rights that a usual load doesn't need: without the Pub/Sub rights waiters poll; ``eval`` is for a restarted
+server, and ``type`` for keys of other programs."""
 
 
 def shown() -> list[str]:
@@ -33,19 +33,19 @@ def shown() -> list[str]:
 
 
 def rights_of_loads() -> set[str]:
-    """Those that the page gives, which are those that scripts and inboxes take."""
+    """The rights that the page lists for loads."""
     return {word[1:] for word in shown() if word.startswith("+")}
 
 
 def rights_of_django() -> set[str]:
-    """Those for which it says what else is done with a cache."""
+    """The rights that the page lists for other use of a cache."""
     (row,) = re.findall(r"^\| `(\+exec .+?)` \|", PAGE.read_text(), re.MULTILINE)
     return {word[1:] for word in row.split()}
 
 
 @pytest.fixture
 def server(make_server: Callable[..., RedisServer], settings: Any) -> Iterator[RedisServer]:
-    """Of a user with the rights of loads only."""
+    """A server with a user that has the rights of loads only."""
     server = make_server()
     server.command(*shown())
     caches_of = redis_caches(f"redis://cache:secret@127.0.0.1:{server.port}/0", KEY_PREFIX="shop")
@@ -57,30 +57,30 @@ def server(make_server: Callable[..., RedisServer], settings: Any) -> Iterator[R
 def denied(server: RedisServer) -> set[str]:
     log = server.command("ACL", "LOG")
     entries = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in log]
-    return {entry["object"] for entry in entries} - {"client", "client|setinfo"}  # redis-py introduces itself
+    return {entry["object"] for entry in entries} - {"client", "client|setinfo"}  # redis-py sends its name and version
 
 
-def test_rights_of_the_page_are_those_of_the_scripts() -> None:
+def test_documented_rights_are_those_of_the_scripts() -> None:
     scripts = ["waiters/unregister", *(name for name in NAMES if name.startswith("load/"))]
     used = {command.lower() for name in scripts for command in commands_of(name)}
     assert rights_of_loads() == used | {"eval", "evalsha", "get", "ping", "subscribe"}
 
 
 @ON_REDIS
-def test_rights_of_the_page_are_enough_for_loads(
+def test_documented_rights_are_enough_for_loads(
     callers: Callers, server: RedisServer, counted: Any, tune: Tune
 ) -> None:
-    """[S24] One caller loads, a waiter in another process is woken, and what is invalidated isn't stored."""
-    tune(max_poll_interval=60.0)  # a waiter that has the value before that was woken
-    loading = callers.begin("value", stale=60, early=0.5)
+    """[S24] One caller loads, a waiter in another process is notified, and an invalidated value isn't stored."""
+    tune(max_poll_interval=60.0)  # a waiter that has the value earlier was notified
+    loading = callers.begin_load("value", stale=60, early=0.5)
     waiting = callers.start("k", Loader("other"), stale=60, cache=THERE)
     eventually(lambda: server.command("EXISTS", "{shop:1:k}:w:load") == 1)
     assert loading.finish() == waiting.result(PATIENCE).value == "value"
     assert callers.load("k", "other").source == "hit"
     many = callers.call(get_or_load_many, ["k", "l"], lambda keys: dict.fromkeys(keys, 1), **at(HERE))
     assert many == {"k": "value", "l": 1}
-    late = callers.begin("late", key="m")
-    assert callers.value("m", "other", cache=THERE, wait=0.05) == "other"  # stands in line, and leaves
+    late = callers.begin_load("late", key="m")
+    assert callers.value("m", "other", cache=THERE, wait=0.05) == "other"  # joins the queue, and leaves it
     callers.call(invalidate, "k", "m", stale=5, replica_lag=5, **at(THERE))
     assert late.finish() == "late"
     assert server.command("EXISTS", "shop:1:m") == 0
@@ -90,8 +90,8 @@ def test_rights_of_the_page_are_enough_for_loads(
     assert counted()["down"] == 0
 
 
-def test_rights_of_the_page_are_enough_for_a_wrapped_cache(server: RedisServer, counted: Any) -> None:
-    """Writes of a wrapped cache are fenced."""
+def test_documented_rights_are_enough_for_a_wrapped_cache(server: RedisServer, counted: Any) -> None:
+    """Writes through a StampedeCache need them, too."""
     server.command("ACL", "SETUSER", "cache", *(f"+{right}" for right in rights_of_django()))
     for name in WRITES:
         assert cache.get_or_set("k", 1)
@@ -103,15 +103,15 @@ def test_rights_of_the_page_are_enough_for_a_wrapped_cache(server: RedisServer, 
 
 
 @ON_REDIS
-def test_missing_right_is_named_by_the_server(callers: Callers, server: RedisServer) -> None:
-    """[S45] Values are still loaded."""
+def test_missing_right_is_named_in_the_warning(callers: Callers, server: RedisServer) -> None:
+    """[S45] Values are loaded nevertheless."""
     for missing in sorted(rights_of_loads() - QUIET - {"eval", "type"}):
         server.command("ACL", "SETUSER", "cache", f"-{missing}")
         server.command("ACL", "LOG", "RESET")
-        forget_state()  # that the server was given up, too
-        for wait in (0.2, 2.0):  # a machine that stalls may let the first one pass before the second stands in line
+        forget_state()  # including that the server was unreachable
+        for wait in (0.2, 2.0):  # with a stall, the first load may end before the second caller has joined the queue
             key = f"{missing}:{wait}"
-            loading = callers.begin("value", key=key, stale=60)
+            loading = callers.begin_load("value", key=key, stale=60)
             assert callers.value(key, "other", stale=60, cache=THERE, wait=wait) == "other", missing
             assert loading.finish() == "value"
             if missing in denied(server):

@@ -1,4 +1,4 @@
-"""`{% cached %}`: Django's `{% cache %}`, rendered once."""
+"""`{% cached %}`: Django's `{% cache %}`, rendered once for concurrent requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("redis_cache")
 
 
 class Part:
-    """A part of a page that takes its time."""
+    """A template variable that counts its renderings and waits for the test."""
 
     def __init__(self) -> None:
         self.rendered = 0
@@ -51,8 +51,8 @@ def key(*vary_on: Any) -> str:
     return make_template_fragment_key("sidebar", list(vary_on))
 
 
-def test_key_is_that_of_djangos_tag() -> None:
-    """What invalidates fragments today does so tomorrow, and both tags read each other's."""
+def test_key_of_a_fragment_is_that_of_djangos_tag() -> None:
+    """So that existing invalidations work, and both tags read each other's fragments."""
     part = Part()
     render('300 "sidebar" user.pk lang', part, user={"pk": 5}, lang="en")
     assert caches["default"].get(key(5, "en")) == "<b>text</b>1"
@@ -64,7 +64,7 @@ def test_key_is_that_of_djangos_tag() -> None:
     assert render("300 sidebar user.pk lang", part, user={"pk": 6}, lang="en") == "<b>text</b>3"
 
 
-def test_concurrent_requests_render_the_part_once() -> None:
+def test_concurrent_requests_render_a_fragment_once() -> None:
     part = Part()
     part.go_on.clear()
     with ThreadPoolExecutor(8) as pool:
@@ -75,18 +75,18 @@ def test_concurrent_requests_render_the_part_once() -> None:
     assert part.rendered == 1
 
 
-def test_part_stays_safe_in_a_template_that_escapes() -> None:
+def test_cached_fragment_is_not_escaped_again() -> None:
     part = Part()
     text = "{% load redis_locks %}{% cached 300 sidebar %}{{ part }}{{ i }}{% endcached %}{{ i }}"
     for _ in range(2):
         assert ENGINE.from_string(text).render(Context({"part": part, "i": "<i>"})) == "<b>text</b>1&lt;i&gt;&lt;i&gt;"
 
 
-def test_stale_part_is_served_when_rendering_fails() -> None:
+def test_stale_fragment_is_served_when_rendering_fails() -> None:
     """[S14]"""
     part = Part()
     render("300 sidebar stale=60", part)
-    caches["default"].touch(key(), 30)  # less than `stale` is left: it has outlived its ttl
+    caches["default"].touch(key(), 30)  # less than `stale` is left: it is stale
     part.text = ZeroDivisionError()
     assert render("300 sidebar stale=60", part) == "<b>text</b>1"
     assert part.rendered == 2
@@ -94,14 +94,14 @@ def test_stale_part_is_served_when_rendering_fails() -> None:
         render("300 sidebar other stale=60", part)
 
 
-def test_timeout_of_zero_or_less_keeps_nothing_and_none_has_no_end(direct: redis.Redis) -> None:
-    """[S47] As Django's; a variable without a value is none."""
+def test_fragment_is_not_stored_with_timeout_zero_and_never_expires_with_none(redis_client: redis.Redis) -> None:
+    """[S47] As in Django's tag. An undefined variable is None."""
     for timeout in ("0", "-1"):
         part = Part()
         assert [render(f"{timeout} sidebar", part) for _ in range(2)] == ["<b>text</b>1", "<b>text</b>2"], timeout
         assert caches["default"].get(key()) is None, timeout
     render("None sidebar")
-    assert direct.pttl(caches["default"].make_key(key())) == -1
+    assert redis_client.pttl(caches["default"].make_key(key())) == -1
 
 
 def test_option_may_be_a_variable() -> None:
@@ -111,7 +111,7 @@ def test_option_may_be_a_variable() -> None:
         assert render(arguments, part, ttl="300", grace=60) == "<b>text</b>1"
 
 
-def test_cache_or_template_fragments_names_the_cache(settings: Any) -> None:
+def test_fragments_are_in_the_cache_of_the_argument_or_in_template_fragments(settings: Any) -> None:
     render('300 sidebar cache="other"')
     assert caches["other"].get(key()) == "<b>text</b>1"
     assert caches["default"].get(key()) is None
@@ -138,7 +138,7 @@ WRONG = [
 ]
 
 
-def test_mistake_raises_as_in_djangos_tag() -> None:
+def test_wrong_arguments_raise_as_in_djangos_tag() -> None:
     for arguments, message in WRONG:
         with pytest.raises(TemplateSyntaxError, match=message):
             render(arguments, soon="soon")
