@@ -14,8 +14,8 @@ from django.test import Client
 from pytest_django.live_server_helper import LiveServer
 
 from django_redis_locks import LockError, inspection, locks
-from tests.django.admin_site import LIST, detail, urlpatterns
-from tests.django.helpers import in_thread, until
+from tests.django.admin_site import LIST, lock_url, urlpatterns
+from tests.django.helpers import in_thread, wait_until
 from tools.browser import Browser, Page
 
 __all__ = ["urlpatterns"]
@@ -65,7 +65,7 @@ def site(settings: Any, transactional_db: None) -> Iterator[str]:
     settings.ALLOWED_HOSTS = ["127.0.0.1"]
     server = LiveServer("127.0.0.1")
     yield server.url
-    until(
+    wait_until(
         lambda: not any("process_request" in thread.name for thread in threading.enumerate())
     )  # a thread that answers mustn't outlive its database
     server.stop()
@@ -116,7 +116,7 @@ def test_pages_break_no_policy_contrast_or_width(admin: Any, site: str, held: No
     phone the page isn't wider than the screen."""
     page = admin(dark=dark, mobile=mobile, width=390 if mobile else 1280)
     force = f"{site}{LIST}force-release/?lock=default:order%253A42&lock=default:order:42"
-    for url in (site + LIST, f"{site}{LIST}?q=nobody", site + detail(HOSTILE), site + detail("free"), force):
+    for url in (site + LIST, f"{site}{LIST}?q=nobody", site + lock_url(HOSTILE), site + lock_url("free"), force):
         page.goto(url)
         assert page.problems == [], url
         ratios = page.evaluate(CONTRAST % "'[class^=redis-lock]:not(.redis-lock-host):not(.redis-lock-key)'")
@@ -131,10 +131,10 @@ def test_list_and_long_keys_fit_a_screen_of_1280_pixels(admin: Any, site: str) -
     """[D7] All columns of the list beside navigation and filters; a long key wraps wherever it stands."""
     long = "tenant:" + "x" * 190
     lapsed = in_thread(locks.lock("export:tenant:1", expire=0.2, wait=30).acquire)
-    until(lambda: lapsed.lost)
+    wait_until(lambda: lapsed.lost)
     grant = in_thread(locks.lock(long, expire=600).acquire)
     page = admin(width=1280)
-    for url in (f"{site}{LIST}?state=all", site + detail(long), f"{site}{LIST}force-release/?lock=default:{long}"):
+    for url in (f"{site}{LIST}?state=all", site + lock_url(long), f"{site}{LIST}force-release/?lock=default:{long}"):
         page.goto(url)
         wide = (
             "[document.documentElement, ...document.querySelectorAll('.results, .readonly, .breadcrumbs, .form-row')]"
@@ -164,7 +164,7 @@ def test_inline_style_is_reported_by_the_policy(admin: Any, site: str, held: Non
     page = admin()
     page.goto(site + LIST)
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p style=\"color: red\">x</p>'), 1")
-    until(lambda: page.evaluate("1") and page.problems)
+    wait_until(lambda: page.evaluate("1") and page.problems)
     assert "Content Security Policy" in page.problems[0]
 
 
@@ -174,7 +174,7 @@ def test_lock_is_released_with_the_keyboard_alone(admin: Any, site: str, held: N
     page.goto(f"{site}{LIST}?q=order:42")
     tab_to(page, ".field-shown_key a")
     page.press("Enter", loads=True)
-    assert page.evaluate("location.pathname") == detail("order:42")
+    assert page.evaluate("location.pathname") == lock_url("order:42")
     tab_to(page, ".redis-lock-force")
     page.press("Enter", loads=True)
     tab_to(page, "[name=reason]")

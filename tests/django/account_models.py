@@ -1,4 +1,4 @@
-"""Models with a fence, and their tables on whatever database is `default`."""
+"""Models with a fence, and the creation of their tables on the database `default`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Account(FencedModel):
 
 
 class Savings(Account):
-    """In a table of its own, the fence in its parent's."""
+    """Has a table of its own; the fence is in the parent's table."""
 
     rate = models.IntegerField(default=1)
 
@@ -39,7 +39,7 @@ class Savings(Account):
 
 
 class Till(Branch, FencedModel):
-    """In a table of its own, with the fence, and the other fields in its parent's."""
+    """Has a table of its own with the fence; the other fields are in the parent's table."""
 
     class Meta:
         app_label = "accounts"
@@ -57,13 +57,13 @@ def create_tables() -> None:
             editor.create_model(model)
 
 
-def stored(pk: int = 1) -> tuple[int, int]:
-    """Balance and fence."""
+def balance_and_fence(pk: int = 1) -> tuple[int, int]:
+    """The stored balance and fence."""
     return Account.objects.values_list("balance", "fence").get(pk=pk)
 
 
 def before_update(do: Any) -> AbstractContextManager[None]:
-    """`do()` once, between a write's last look at its lock and its UPDATE."""
+    """Call `do()` once, between the last check of the lock by a write and its UPDATE."""
     pending = [do]
 
     def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:

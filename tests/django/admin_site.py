@@ -28,8 +28,8 @@ VIEW, RELEASE = "view_heldlock", "force_release_heldlock"
 _numbers = count(1)
 
 
-def visitor(*permissions: str, staff: bool = True, **options: Any) -> Client:
-    """A client of a new user with these permissions, logged in."""
+def client_with_permissions(*permissions: str, staff: bool = True, **options: Any) -> Client:
+    """A client, logged in as a new user with these permissions."""
     user = User.objects.create_user(f"visitor-{next(_numbers)}", is_staff=staff)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = Client(**options)
@@ -37,21 +37,21 @@ def visitor(*permissions: str, staff: bool = True, **options: Any) -> Client:
     return client
 
 
-def detail(key: str, alias: str = "default") -> str:
-    """The address of the page of a lock."""
+def lock_url(key: str, alias: str = "default") -> str:
+    """The URL of the page of a lock."""
     return f"{LIST}{quote(admin_id(alias, key))}/change/"
 
 
-def keys(response: Any) -> list[str]:
-    """Of the locks in the list."""
+def listed_keys(response: Any) -> list[str]:
+    """The keys in the list of locks."""
     assert response.status_code == 200
     return [lock.key for lock in response.context["cl"].result_list]
 
 
-def text(response: HttpResponse) -> str:
+def visible_text(response: HttpResponse) -> str:
     return response.content.decode()
 
 
-def messages(response: Any) -> list[str]:
-    """The messages at the top of the page that it leads to."""
+def page_messages(response: Any) -> list[str]:
+    """The messages at the top of the page after the redirect."""
     return [str(message) for message in response.context["messages"]]

@@ -16,8 +16,8 @@ from django.dispatch import Signal
 from django_redis_locks import current_grant, signals
 from django_redis_locks.testing import ManualClock, override_locks
 from tests import databases
-from tests.django.helpers import MEMORY, Events, until
-from tests.django.transaction_log import TransactionLog, other_database, recorded
+from tests.django.helpers import MEMORY, Events, wait_until
+from tests.django.transaction_log import TransactionLog, other_database, record_log
 from tests.probes import django as probes
 from tests.probes.django import events
 from tests.servers import unavailable
@@ -36,10 +36,10 @@ SIGNALS: dict[type[events.Event], Signal] = {
 
 @pytest.fixture(autouse=True)
 def nothing_left_held() -> Iterator[None]:
-    """No test leaves a lock held; what the maintenance thread frees comes a bit later."""
+    """Assert that a test leaves no lock held, once the maintenance thread has released its own."""
     yield
     try:
-        until(lambda: not probes.keys_held_in_memory(), seconds=10)
+        wait_until(lambda: not probes.keys_held_in_memory(), seconds=10)
     except AssertionError:
         pytest.fail(f"left held: {probes.keys_held_in_memory()[:5]}")
     assert current_grant() is None
@@ -47,14 +47,14 @@ def nothing_left_held() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def urlconf(request: pytest.FixtureRequest, settings: Any) -> None:
-    """A module with `urlpatterns` is its own urlconf."""
+    """Use a test module with `urlpatterns` as the urlconf of its tests."""
     if hasattr(request.module, "urlpatterns"):
         settings.ROOT_URLCONF = request.module.__name__
 
 
 @pytest.fixture
 def memory_locks(settings: Any) -> Any:
-    """Sets the entry of the alias `default`, on the memory of this process: `memory_locks(EXPIRE=5)`."""
+    """`memory_locks(EXPIRE=5)`: set the alias `default`, with the memory backend."""
 
     def configure(**entry: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, **entry}}
@@ -64,21 +64,21 @@ def memory_locks(settings: Any) -> Any:
 
 @pytest.fixture
 def manual_clock() -> Iterator[ManualClock]:
-    """Locks in memory, whose time the test moves."""
+    """Locks in memory with a clock that the test moves."""
     with override_locks(), ManualClock() as clock:
         yield clock
 
 
 @pytest.fixture
 def redis_locks(settings: Any, redis_url: str) -> str:
-    """The alias `default` on the shared Redis server, empty."""
+    """The alias `default` on the shared Redis server, which is empty."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
     return redis_url
 
 
 @pytest.fixture(params=["memory", "redis"])
 def store(request: pytest.FixtureRequest) -> str:
-    """Both stores."""
+    """The alias `default` in memory, and on Redis."""
     if request.param == "redis":
         request.getfixturevalue("redis_locks")
     return str(request.param)
@@ -94,15 +94,15 @@ def closed_port() -> Iterator[int]:
 
 @pytest.fixture
 def store_down(settings: Any, closed_port: int) -> str:
-    """The alias `default` on a server that isn't there."""
+    """The alias `default` on a server that refuses connections."""
     url = f"redis://operator:hunter2@127.0.0.1:{closed_port}/0"
     settings.REDIS_LOCKS = {"default": {"LOCATION": url}}
     return url
 
 
 @pytest.fixture
-def seen() -> Iterator[Events]:
-    """The events of all six signals."""
+def received() -> Iterator[Events]:
+    """The events that all six signals have sent."""
     found = Events()
 
     def receive(sender: object, event: events.Event, **_: object) -> None:
@@ -118,7 +118,7 @@ def seen() -> Iterator[Events]:
 
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[Callable[[str], DatabaseServer]]:
-    """`database_server("mariadb")`: started at the first call, ended with the session."""
+    """`database_server("mariadb")`: starts the server at the first call; it ends with the session."""
     running: dict[str, DatabaseServer] = {}
     with ExitStack() as stack:
 
@@ -150,8 +150,8 @@ def database(
     django_db_blocker: Any,
     database_server: Callable[[str], DatabaseServer],
 ) -> Iterator[str]:
-    """The alias `default` on an empty database of each kind, without a test's transaction around it. No test that uses
-    it needs the mark `django_db`."""
+    """The alias `default` on an empty database of each kind, without the transaction of a test case. Tests with this
+    fixture don't need the mark `django_db`."""
     with ExitStack() as stack:
         stack.enter_context(django_db_blocker.unblock())
         if request.param == "sqlite":
@@ -167,7 +167,7 @@ def database(
 def two_databases(
     database: str, tmp_path: Path, database_server: Callable[[str], DatabaseServer]
 ) -> Iterator[dict[str, Any]]:
-    """The aliases `default` and `other` on two databases of one kind, with nothing around a test."""
+    """The aliases `default` and `other` on two databases of one kind, without the transaction of a test case."""
     with ExitStack() as stack:
         if database == "sqlite":
             entry = databases.sqlite(tmp_path / "other.sqlite3")
@@ -179,7 +179,7 @@ def two_databases(
 
 @pytest.fixture
 def log(two_databases: object, redis_locks: str) -> Iterator[TransactionLog]:
-    """What both databases and the locks on Redis do, in one order. Warnings that were logged once are logged again."""
+    """A log of what both databases and the locks on Redis do. Resets the warnings that are logged once."""
     probes.repeat_warnings()
-    with recorded("default", "other") as found:
+    with record_log("default", "other") as found:
         yield found

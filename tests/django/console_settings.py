@@ -1,4 +1,4 @@
-"""The settings of commands in processes of their own: which stores, the test says."""
+"""Django settings of commands in processes of their own. An environment variable contains REDIS_LOCKS."""
 
 from __future__ import annotations
 

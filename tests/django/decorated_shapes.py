@@ -1,4 +1,4 @@
-"""Decorated views, functions and methods of every shape; the test sets what their bodies do."""
+"""Decorated views, functions and methods of every kind. They all call ``body``; the test sets what it does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django_redis_locks import redis_lock
 
 
 class Body:
-    """What every shape calls: `act`, or `aact` if it is async; `runs` counts the calls."""
+    """The body of all of them: calls `act`, or `aact` if async. `runs` counts the calls."""
 
     def __init__(self) -> None:
         self.clear()
@@ -63,12 +63,12 @@ class AsyncPlain(View):
     head = options = trace = post = put = patch = delete = get
 
 
-def of(base: type[View], **members: object) -> Any:
+def class_view(base: type[View], **members: object) -> Any:
     """A class with these members, as a view."""
     return type(f"Own{base.__name__}", (base,), members).as_view()
 
 
-def decorated(base: type[View], lock: Any, **members: object) -> Any:
+def decorated_class_view(base: type[View], lock: Any, **members: object) -> Any:
     """A class that `method_decorator` decorates, as a view."""
     lock = redis_lock(lock) if isinstance(lock, str) else lock
     return method_decorator(lock, name="dispatch")(type(f"Own{base.__name__}", (base,), members)).as_view()
@@ -80,11 +80,11 @@ SYNC_VIEWS = {
     "stacked": redis_lock("outer")(redis_lock("inner")(view)),
     "between-others": csrf_exempt(redis_lock("between")(never_cache(require_http_methods(["GET"])(view)))),
     "as-view": redis_lock("as view")(Plain.as_view()),
-    "dispatch": decorated(Plain, "dispatch"),
-    "dispatch-direct": of(Plain, dispatch=redis_lock("dispatch direct")(View.dispatch)),
-    "get": of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
-    "get-direct": of(Plain, get=redis_lock("get direct")(Plain.get)),
-    "dispatch-and-get": decorated(Plain, "dispatch of both", get=redis_lock("get of both")(Plain.get)),
+    "dispatch": decorated_class_view(Plain, "dispatch"),
+    "dispatch-direct": class_view(Plain, dispatch=redis_lock("dispatch direct")(View.dispatch)),
+    "get": class_view(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
+    "get-direct": class_view(Plain, get=redis_lock("get direct")(Plain.get)),
+    "dispatch-and-get": decorated_class_view(Plain, "dispatch of both", get=redis_lock("get of both")(Plain.get)),
 }
 ASYNC_VIEWS = {
     "async-function": redis_lock("async view")(async_view),
@@ -94,10 +94,10 @@ ASYNC_VIEWS = {
         redis_lock("async between")(never_cache(require_http_methods(["GET"])(async_view)))
     ),
     "async-as-view": redis_lock("async as view")(AsyncPlain.as_view()),
-    "async-dispatch": decorated(AsyncPlain, "async dispatch"),
-    "async-dispatch-direct": of(AsyncPlain, dispatch=redis_lock("async dispatch direct")(View.dispatch)),
-    "async-get": of(AsyncPlain, get=method_decorator(redis_lock("async get"))(AsyncPlain.get)),
-    "async-get-direct": of(AsyncPlain, get=redis_lock("async get direct")(AsyncPlain.get)),
+    "async-dispatch": decorated_class_view(AsyncPlain, "async dispatch"),
+    "async-dispatch-direct": class_view(AsyncPlain, dispatch=redis_lock("async dispatch direct")(View.dispatch)),
+    "async-get": class_view(AsyncPlain, get=method_decorator(redis_lock("async get"))(AsyncPlain.get)),
+    "async-get-direct": class_view(AsyncPlain, get=redis_lock("async get direct")(AsyncPlain.get)),
 }
 
 urlpatterns = [path(f"{name}/", view) for name, view in {**SYNC_VIEWS, **ASYNC_VIEWS}.items()]

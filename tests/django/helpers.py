@@ -1,4 +1,4 @@
-"""Other threads, other holders, requests, and recorded events."""
+"""Helpers: calls in threads, locks held by another thread, requests, recorded events."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tests.probes.django import events
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds after which a test that hangs fails instead."""
+"""Seconds after which a hanging test fails."""
 
 AT_ONCE = 8.0
-"""Seconds within which a call returns at once, also on a busy machine; less than the default wait of a lock."""
+"""Seconds within which an immediate call returns on a busy machine; less than the default wait of a lock."""
 
 LEASE = 0.2
-"""Seconds of a lease that is to run out. Acquire it with a wait: an answer that comes after its end is no grant."""
+"""Seconds of a lease that is to expire. Acquire with a wait: a reply after the end of the lease is no grant."""
 
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
 
 def in_thread(call: Callable[[], T]) -> T:
-    """Call in a new thread, wait for it, and give back or raise what came of it."""
+    """Call a function in a new thread. Return its result, or raise its exception."""
     outcome: list[Any] = []
 
     def work() -> None:
         try:
             outcome.append((call(), None))
-        except BaseException as error:  # noqa: BLE001 - raised again where the test looks
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             outcome.append((None, error))
 
     thread = threading.Thread(target=work, daemon=True)
@@ -47,31 +47,31 @@ def in_thread(call: Callable[[], T]) -> T:
     return result
 
 
-def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def result_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a call, awaited if it is a coroutine."""
     result = function(*args, **kwargs)
     return asyncio.run(result) if asyncio.iscoroutine(result) else result
 
 
-def seconds(shown: str) -> int:
-    """Of a time as people are shown it: "1 min 29 s"."""
+def parse_seconds(shown: str) -> int:
+    """The seconds of a displayed duration such as "1 min 29 s"."""
     factors = {"s": 1, "min": 60}
     words = shown.split()
     return sum(int(number) * factors[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 @contextmanager
-def held_elsewhere(key: str, using: str = "default", **terms: Any) -> Iterator[Grant]:
-    """Another thread holds this lock."""
-    grant = in_thread(locks[using].lock(key, **terms).acquire)
+def held_elsewhere(key: str, using: str = "default", **options: Any) -> Iterator[Grant]:
+    """Hold a lock in another thread."""
+    grant = in_thread(locks[using].lock(key, **options).acquire)
     try:
         yield grant
     finally:
         grant.release()
 
 
-def ask(url: str, method: str = "get", *, asgi: bool = False, **headers: str) -> Any:
-    """What a request of the test client is answered."""
+def send_request(url: str, method: str = "get", *, asgi: bool = False, **headers: str) -> Any:
+    """Send a request by the test client. Return the response."""
 
     async def answer() -> Any:
         return await getattr(AsyncClient(), method)(url, headers=headers)
@@ -79,14 +79,16 @@ def ask(url: str, method: str = "get", *, asgi: bool = False, **headers: str) ->
     return asyncio.run(answer()) if asgi else getattr(Client(), method)(url, headers=headers)
 
 
-def refused(url: str, method: str = "get", *, key: str = "order", asgi: bool = False, **headers: str) -> Any:
-    """What a request is answered whose lock is busy for the next 900 s."""
+def send_refused_request(
+    url: str, method: str = "get", *, key: str = "order", asgi: bool = False, **headers: str
+) -> Any:
+    """Send a request while its lock is held for another 900 s. Return the response."""
     with held_elsewhere(key, expire=900):
-        return ask(url, method, asgi=asgi, **headers)
+        return send_request(url, method, asgi=asgi, **headers)
 
 
-def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Wait for something that is bound to happen."""
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait for a condition. Fail after some seconds."""
     end = clock.now() + seconds
     pause = threading.Event()
     while not condition():
@@ -95,7 +97,7 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
 
 
 class Events(list[events.Event]):
-    """What a signal's receivers were sent, in order."""
+    """The events sent to the receivers of signals, in order."""
 
     def of(self, kind: type[events.Event]) -> list[Any]:
         return [event for event in self if type(event) is kind]

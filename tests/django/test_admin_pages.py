@@ -1,4 +1,4 @@
-"""The list of held locks in the admin, the page of one, and force release: in two steps, with the fence that was shown."""
+"""The admin: the list of held locks, the page of a lock, and force release, confirmed with the fence that was shown."""
 
 from __future__ import annotations
 
@@ -20,8 +20,19 @@ from redis import Redis
 
 from django_redis_locks import Grant, LockError, inspection, locks
 from django_redis_locks.admin import HeldLockAdmin
-from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, messages, text, urlpatterns, visitor
-from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, seconds, until
+from tests.django.admin_site import (
+    FORCE,
+    LIST,
+    RELEASE,
+    VIEW,
+    client_with_permissions,
+    listed_keys,
+    lock_url,
+    page_messages,
+    urlpatterns,
+    visible_text,
+)
+from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, parse_seconds, wait_until
 from tests.probes.django import admin_id, events
 from tests.probes.engine import set_most_listed
 
@@ -34,7 +45,7 @@ Hold = Callable[..., Any]
 
 @pytest.fixture
 def client() -> Client:
-    return visitor(VIEW, RELEASE)
+    return client_with_permissions(VIEW, RELEASE)
 
 
 @pytest.fixture
@@ -42,68 +53,71 @@ def hold() -> Iterator[Hold]:
     """`hold("a", "b", expire=60)`: until the end of the test."""
     with ExitStack() as stack:
 
-        def take(*wanted: str, using: str = "default", **terms: Any) -> None:
+        def take(*wanted: str, using: str = "default", **options: Any) -> None:
             for key in wanted:
-                stack.enter_context(locks[using].lock(key, **{"expire": 60, **terms}))
+                stack.enter_context(locks[using].lock(key, **{"expire": 60, **options}))
 
         yield take
 
 
 def columns(response: Any) -> dict[str, str]:
     """Of the first row, without markup."""
-    found = re.findall(r'<t[dh] class="(?:action-checkbox |nowrap )?field-(\w+)[^>]*>(.*?)</t[dh]>', text(response))
+    found = re.findall(
+        r'<t[dh] class="(?:action-checkbox |nowrap )?field-(\w+)[^>]*>(.*?)</t[dh]>', visible_text(response)
+    )
     return {name.removeprefix("shown_"): re.sub(r"<[^>]+>", "", value) for name, value in found[::-1]}
 
 
-def test_list_shows_all_that_is_known_of_a_lock(client: Client, store: str, hold: Hold) -> None:
+def test_list_shows_key_holder_and_times_of_a_lock(client: Client, store: str, hold: Hold) -> None:
     hold("order:42", expire=90)
     row = columns(client.get(LIST))
     info = inspection.find("order:42")
     assert [row[name] for name in ("key", "state")] == ["order:42", "held"]
     assert " ".join(row["holder"].split()) == str(info.holder)
-    assert seconds(row["held_for"]) < 30
-    assert 60 <= seconds(row["lease_left"]) < 90
+    assert parse_seconds(row["held_for"]) < 30
+    assert 60 <= parse_seconds(row["lease_left"]) < 90
     assert row["waiting"] == "0"
 
 
 def test_list_is_sorted_by_each_column_both_ways(client: Client, store: str, hold: Hold) -> None:
-    """[D 3.2] Over all locks and not only those of a page."""
+    """All locks are sorted, not only those of one page."""
     for key, name, expire in (("a", "m", 90), ("b", "n", 30), ("c", "l", 60)):
         hold(key, name=name, expire=expire)
-        until(lambda key=key: inspection.find(key).held_for > 0.002)
+        wait_until(lambda key=key: inspection.find(key).held_for > 0.002)
     # key, held for, lease left
     for column, expected in ((1, "abc"), (4, "cba"), (5, "bca")):
-        assert keys(client.get(LIST, {"o": f"{column}"})) == [*expected], column
-        assert keys(client.get(LIST, {"o": f"-{column}"})) == [*expected[::-1]], column
+        assert listed_keys(client.get(LIST, {"o": f"{column}"})) == [*expected], column
+        assert listed_keys(client.get(LIST, {"o": f"-{column}"})) == [*expected[::-1]], column
 
 
 def test_search_finds_parts_of_keys_and_patterns(client: Client, redis_locks: str, hold: Hold) -> None:
-    """[D 3.2] A part in capitals or not; a pattern is the whole key; brackets are nothing special."""
+    """Parts match in any case; patterns match whole keys; brackets have no special meaning."""
     hold("order:42", "order:7", "Report[1]")
     for query, found in (("ORDER", ["order:42", "order:7"]), ("order:?", ["order:7"]), ("t[1]", ["Report[1]"])):
-        assert sorted(keys(client.get(LIST, {"q": query}))) == found
+        assert sorted(listed_keys(client.get(LIST, {"q": query}))) == found
     nothing = client.get(LIST, {"q": "nobody"})
-    assert keys(nothing) == []
-    assert "There are no such locks now." in text(nothing)
+    assert listed_keys(nothing) == []
+    assert "There are no such locks now." in visible_text(nothing)
 
 
 def test_list_is_filtered_by_state(client: Client, settings: Any, redis_url: str, hold: Hold) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "LOCKS": {"slow": {"MAX_HOLD": 0.01}}}}
     hold("usual", "slow")
     in_thread(locks.lock("crashed", expire=LEASE, wait=PATIENCE).acquire)
-    until(lambda: inspection.counts().expired and inspection.held(state="overdue").rows)
-    assert sorted(keys(client.get(LIST))) == ["slow", "usual"]
-    assert sorted(keys(client.get(LIST, {"state": "all"}))) == ["crashed", "slow", "usual"]
+    wait_until(lambda: inspection.counts().expired and inspection.held(state="overdue").rows)
+    assert sorted(listed_keys(client.get(LIST))) == ["slow", "usual"]
+    assert sorted(listed_keys(client.get(LIST, {"state": "all"}))) == ["crashed", "slow", "usual"]
     overdue, expired = (client.get(LIST, {"state": state}) for state in ("overdue", "expired"))
-    assert (keys(overdue), keys(expired)) == (["slow"], ["crashed"])
+    assert (listed_keys(overdue), listed_keys(expired)) == (["slow"], ["crashed"])
     assert columns(overdue)["state"] == "overdue"
     assert columns(expired)["lease_left"].startswith("ended ")
 
 
-def test_locks_of_two_aliases_are_listed_apart(client: Client, settings: Any, redis_locks: str, hold: Hold) -> None:
-    """One is shown at a time, the default one first wherever it stands in the settings; the title says which. A single
-    one has no filter."""
-    page = text(client.get(LIST))
+def test_locks_of_two_aliases_are_listed_separately(
+    client: Client, settings: Any, redis_locks: str, hold: Hold
+) -> None:
+    """One alias at a time, the default one first; the title names it. With a single alias there is no filter."""
+    page = visible_text(client.get(LIST))
     assert "No lock is held now." in page
     assert "?alias=" not in page
     entry = settings.REDIS_LOCKS["default"]
@@ -112,9 +126,9 @@ def test_locks_of_two_aliases_are_listed_apart(client: Client, settings: Any, re
     hold("same", "p", using="payments")
     for query, alias, found in (({}, "default", ["a", "same"]), ({"alias": "payments"}, "payments", ["p", "same"])):
         response = client.get(LIST, query)
-        assert sorted(keys(response)) == found
-        assert f"Held locks of the alias {alias}" in text(response)
-        page = text(client.get(detail("same", alias)))
+        assert sorted(listed_keys(response)) == found
+        assert f"Held locks of the alias {alias}" in visible_text(response)
+        page = visible_text(client.get(lock_url("same", alias)))
         assert str(inspection.find("same", alias).fence) in page
         assert ("--alias payments" in page) is (alias == "payments")
 
@@ -122,40 +136,39 @@ def test_locks_of_two_aliases_are_listed_apart(client: Client, settings: Any, re
 def test_page_of_the_list_has_fifty_locks(
     client: Client, store: str, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those whose leases end first are on the first one. A subclass may change the length of a page."""
+    """Those with the shortest leases are on the first page. A subclass may change the length of a page."""
     wanted = [f"k{number:03}" for number in range(120)]
     for number, key in enumerate(wanted):
         hold(key, expire=60 + number)
     first, last = client.get(LIST), client.get(LIST, {"p": "3"})
-    assert (keys(first), keys(last)) == (wanted[:50], wanted[100:])
-    assert "120 held locks" in text(first)
-    assert "120 results" not in text(first)  # nor a link to show all: nothing was chosen
-    assert "120 results" in text(client.get(LIST, {"q": "k"}))
-    assert len(keys(client.get(LIST, {"all": ""}))) == 50
+    assert (listed_keys(first), listed_keys(last)) == (wanted[:50], wanted[100:])
+    assert "120 held locks" in visible_text(first)
+    assert "120 results" not in visible_text(first)  # without a filter there is no link to show all
+    assert "120 results" in visible_text(client.get(LIST, {"q": "k"}))
+    assert len(listed_keys(client.get(LIST, {"all": ""}))) == 50
     monkeypatch.setattr(HeldLockAdmin, "list_per_page", 100)
-    assert keys(client.get(LIST, {"p": "2"})) == wanted[100:]
+    assert listed_keys(client.get(LIST, {"p": "2"})) == wanted[100:]
 
 
 def test_page_reads_the_locks_once(
     client: Client, redis_locks: str, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sorted by what only the locks know, a second reading of all of them would double the time. More locks than are
-    sorted are announced."""
+    """Sorting by fields of the records must not read them twice. If there are more locks than are sorted, the page says so."""
     hold(*(f"k{number:03}" for number in range(60)))
     calls = []
     held = inspection.held
-    monkeypatch.setattr(inspection, "held", lambda *args, **terms: calls.append(terms) or held(*args, **terms))
+    monkeypatch.setattr(inspection, "held", lambda *args, **options: calls.append(options) or held(*args, **options))
     for query in ({}, {"p": "2"}, {"o": "4"}, {"p": "2", "o": "-8", "q": "k"}, {"q": "k001"}):
         calls.clear()
-        assert keys(client.get(LIST, query))
+        assert listed_keys(client.get(LIST, query))
         assert len(calls) == 1, query
     set_most_listed(monkeypatch, 3)
     for query, partial in (({"o": "1"}, True), ({}, False)):
-        assert ("Only those whose leases end first" in text(client.get(LIST, query))) is partial
+        assert ("Only those whose leases end first" in visible_text(client.get(LIST, query))) is partial
 
 
-def test_unknown_parameter_is_refused_as_by_the_admin(client: Client, redis_locks: str, hold: Hold) -> None:
-    """`?key__contains=1` with the wrong rows would be a lie. Other nonsense is no server error."""
+def test_unknown_query_parameter_is_refused_as_by_the_admin(client: Client, redis_locks: str, hold: Hold) -> None:
+    """Ignoring `?key__contains=1` would show wrong rows. Other invalid parameters are no server error."""
     hold("a" * 100)
     for query in ("alias=nobody", "state=bogus", "key__contains=1", "unknown=1", "id=x"):
         assert client.get(f"{LIST}?{query}")["Location"].endswith("?e=1"), query
@@ -175,23 +188,23 @@ HOSTILE = [
 HOSTILE += ["100%25%2F_3A", "订单:42", "\u202egnp.exe", "{{ 7|add:7 }}{% now 'Y' %}", " spaces ", "k" * 300]
 
 
-def test_hostile_key_is_shown_and_never_run(client: Client, redis_locks: str) -> None:
-    """[D57] A key is what a user typed; its address leads to it and to no other lock, without the escapes that servers
-    refuse, such as %00."""
+def test_key_with_markup_is_escaped_and_linked(client: Client, redis_locks: str) -> None:
+    """[D57] A key may contain user input. Its URL leads to this lock only, without escapes that servers refuse, such as
+    %00."""
     for key in HOSTILE:
         with locks.lock(key, name="n", expire=50), locks.lock("bystander", expire=60):
             response = client.get(LIST)
-            link = unescape(re.findall(r'field-shown_key[^>]*><a href="([^"]+)"', text(response))[0])
+            link = unescape(re.findall(r'field-shown_key[^>]*><a href="([^"]+)"', visible_text(response))[0])
             assert not re.search(r"%(00|20)", link)
             fence = locks.lock(key).holder().fence
             page = client.get(link)
             assert page.context["original"].fence == fence
-            (button,) = re.findall(r'<a href="([^"]+)" class="redis-lock-force"', text(page))
+            (button,) = re.findall(r'<a href="([^"]+)" class="redis-lock-force"', visible_text(page))
             confirm = client.get(unescape(button))
             assert [one["lock"].fence for one in confirm.context["locks"]] == [fence]
-            assert not any("<script>alert" in text(shown) for shown in (response, page, confirm))
-            assert "\u202e" not in text(page)
-            assert "{{ 7" in text(page) or "7|add" not in key
+            assert not any("<script>alert" in visible_text(shown) for shown in (response, page, confirm))
+            assert "\u202e" not in visible_text(page)
+            assert "{{ 7" in visible_text(page) or "7|add" not in key
 
 
 def test_page_of_a_lock_shows_time_zone_holder_and_command(
@@ -202,16 +215,16 @@ def test_page_of_a_lock_shows_time_zone_holder_and_command(
     settings.TIME_ZONE = "Asia/Shanghai"
     hold("order:42")
     info = inspection.find("order:42")
-    page = text(client.get(detail("order:42")))
+    page = visible_text(client.get(lock_url("order:42")))
     since = f'datetime="{info.since.isoformat(timespec="seconds")}"'
     holder = ("order:42", str(info.holder.pid), info.holder.host, info.holder.thread, str(info.fence))
     for expected in (*holder, since, "CST", "python manage.py redis_locks show order:42", "no process"):
         assert expected in page
     assert 'name="_save"' not in page
     settings.USE_TZ = False
-    (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", text(client.get(detail("order:42"))))
+    (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", visible_text(client.get(lock_url("order:42"))))
     assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
-    page = text(client.get(detail("free")))
+    page = visible_text(client.get(lock_url("free")))
     assert "No process holds it." in page
     assert "redis-lock-force" not in page
     for id in ("nonsense", "nobody_3Aorder", "default_3A", "_3A", "default"):
@@ -223,7 +236,7 @@ def test_foreign_value_under_a_key_is_shown_and_not_released(client: Client, red
     with closing(Redis.from_url(redis_locks)) as server:
         server.set("lock:{0}:k:order:42", "something else")
     assert columns(client.get(LIST))["state"] == "not a lock"
-    page = text(client.get(detail("order:42")))
+    page = visible_text(client.get(lock_url("order:42")))
     assert "The store has something else under its key" in page
     assert "redis-lock-force" not in page
     with pytest.raises(LockError):
@@ -266,25 +279,25 @@ def ask(client: Client, *chosen: str) -> Any:
     return client.get(FORCE, {"lock": [admin_id("default", key) for key in chosen]})
 
 
-def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, seen: Events) -> None:
+def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, received: Events) -> None:
     """[D 3.2] What is freed is shown first; then it is freed, and actor and reason are written down."""
     info = inspection.find("a")
-    assert FORCE in text(client.get(detail("a")))
+    assert FORCE in visible_text(client.get(lock_url("a")))
     page = ask(client, "a")
     holder = (str(info.holder.host), f"pid {info.holder.pid}", str(info.fence))
     for expected in (*holder, "no process", "The holder keeps running until it notices"):
-        assert expected in text(page)
+        assert expected in visible_text(page)
     after = client.post(FORCE, confirmed(page), follow=True)
-    assert messages(after) == ["Released: a."]
+    assert page_messages(after) == ["Released: a."]
     assert held_keys() == ["b", "c"]
-    (event,) = seen.of(events.ForceReleased)
+    (event,) = received.of(events.ForceReleased)
     assert (event.key, event.reason) == ("a", "it hangs")
     assert event.actor.startswith("visitor-")
     entry = LogEntry.objects.get()
     assert (entry.user.get_username(), entry.object_repr, entry.action_flag) == (event.actor, "a", CHANGE)
     assert entry.change_message == f"Released by force (fence {info.fence}): it hangs"
-    assert "it hangs" in text(client.get(detail("a").replace("change", "history")))
-    assert detail("a") in text(client.get("/admin/"))
+    assert "it hangs" in visible_text(client.get(lock_url("a").replace("change", "history")))
+    assert lock_url("a") in visible_text(client.get("/admin/"))
 
 
 def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> None:
@@ -295,8 +308,8 @@ def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> 
     assert [one["lock"].key for one in page.context["locks"]] == many
     assert held_keys() == ["a", "b", "c", *many]
     after = client.post(FORCE, confirmed(page), follow=True)
-    assert messages(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
-    assert sorted(keys(after)) == ["a", "b", "c"]
+    assert page_messages(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
+    assert sorted(listed_keys(after)) == ["a", "b", "c"]
     assert LogEntry.objects.count() == 8
 
 
@@ -305,15 +318,17 @@ def test_only_a_post_with_the_csrf_token_releases(client: Client, held: Any) -> 
     page = ask(client, "a")
     query = urlencode(confirmed(page), doseq=True)
     for method in ("get", "head", "options", "put", "delete"):
-        for url in (FORCE, detail("a"), LIST, detail("a").replace("change", "delete")):
+        for url in (FORCE, lock_url("a"), LIST, lock_url("a").replace("change", "delete")):
             getattr(client, method)(f"{url}?{query}&post=yes&action=force_release&_selected_action=default:a")
             assert held_keys() == ["a", "b", "c"], (method, url)
     assert client.put(FORCE).status_code == 405
-    client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
+    client = client_with_permissions(VIEW, RELEASE, enforce_csrf_checks=True)
     page = ask(client, "a")
     assert client.post(FORCE, confirmed(page)).status_code == 403
     assert held_keys() == ["a", "b", "c"]
-    tokens = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', text(page).partition(f'action="{FORCE}"')[2])
+    tokens = re.findall(
+        r'name="csrfmiddlewaretoken" value="(\w+)"', visible_text(page).partition(f'action="{FORCE}"')[2]
+    )
     client.post(FORCE, {**confirmed(page), "csrfmiddlewaretoken": tokens[0]})
     assert held_keys() == ["b", "c"]
 
@@ -323,7 +338,7 @@ def test_forged_fence_or_missing_reason_releases_nothing(client: Client, held: A
     data = confirmed(ask(client, "a"))
     for fence in ("0", "1", "", "-1", "x", "\N{FULLWIDTH DIGIT NINE}", "9" * 19, "9" * 400, "1e3", None):
         data["fence"] = [] if fence is None else [fence]
-        (message,) = messages(client.post(FORCE, data, follow=True))
+        (message,) = page_messages(client.post(FORCE, data, follow=True))
         assert message.startswith("Nothing was released"), fence
         assert held_keys() == ["a", "b", "c"], fence
     for reason in ("", "   ", "x" * 201, "nul\x00"):
@@ -340,7 +355,7 @@ def test_new_holder_since_the_page_was_shown_keeps_its_lock(client: Client, held
     held["a"].release()
     held["a"] = in_thread(locks.lock("a", expire=60).acquire)
     after = client.post(FORCE, data, follow=True)
-    assert messages(after) == [
+    assert page_messages(after) == [
         "Released: b.",
         "Nothing was released: a isn't held by the holder that you saw any more.",
     ]
@@ -352,18 +367,18 @@ def test_lock_that_is_free_by_now_is_no_error(client: Client, held: Any) -> None
     """Before the page: back to the list. After it: nothing to do, which isn't an error."""
     data = confirmed(ask(client, "a"))
     held["a"].release()
-    assert messages(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
+    assert page_messages(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
     for lock in (admin_id("default", "a"), "", "nonsense", "nobody:a", "default:", ":a"):
         response = client.get(FORCE, {"lock": lock}, follow=True)
-        assert messages(response) == ["None of these locks is held any more."], lock
+        assert page_messages(response) == ["None of these locks is held any more."], lock
         client.post(FORCE, {"lock": [lock], "fence": ["1"], "reason": "r"}, follow=True)
-        assert sorted(keys(response)) == held_keys() == ["b", "c"]
+        assert sorted(listed_keys(response)) == held_keys() == ["b", "c"]
 
 
 def test_selection_across_pages_releases_nothing(client: Client, held: Any) -> None:
     """[D59] `select_across` emptied all rows of the prototype."""
     assert choose(client, "a", select_across="1").status_code == 302
-    assert messages(client.get(LIST)) == ["Locks are released page by page, not all at once."]
+    assert page_messages(client.get(LIST)) == ["Locks are released page by page, not all at once."]
     assert held_keys() == ["a", "b", "c"]
 
 
@@ -373,7 +388,7 @@ def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, setting
     settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
     grant = in_thread(locks["other"].lock("a", expire=60).acquire)
     action = {"action": "force_release", "_selected_action": [admin_id("other", "a")]}
-    assert messages(client.post(LIST, action, follow=True)) == ["None of these locks is held any more."]
+    assert page_messages(client.post(LIST, action, follow=True)) == ["None of these locks is held any more."]
     after = client.post(FORCE, confirmed(client.post(f"{LIST}?alias=other", action)))
     assert after["Location"] == f"{LIST}?alias=other"
     assert held_keys() == ["a", "b", "c"]
@@ -398,7 +413,7 @@ def test_failed_audit_releases_and_is_shown_and_logged(
         monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", True)
     with caplog.at_level(logging.WARNING, "django_redis_locks"):
         after = client.post(FORCE, data, follow=True)
-    assert messages(after) == ["The admin's log couldn't be written.", "Released: a."]
+    assert page_messages(after) == ["The admin's log couldn't be written.", "Released: a."]
     assert held_keys() == ["b", "c"]
     (record,) = [record for record in caplog.records if record.name == "django_redis_locks.admin"]
     assert isinstance(record.exc_info[1], DatabaseError)
@@ -409,11 +424,11 @@ def test_lock_without_an_index_is_found_and_released_by_its_key(client: Client, 
     """[INDEX off] The list shows why it is empty; what isn't listed can be found and freed all the same."""
     memory_locks(INDEX=False)
     grant = in_thread(locks.lock("order:42", expire=60).acquire)
-    assert "because its INDEX is off" in text(client.get(LIST))
+    assert "because its INDEX is off" in visible_text(client.get(LIST))
     for query, found in (({}, []), ({"q": "order"}, []), ({"q": "order:42"}, ["order:42"])):
-        assert keys(client.get(LIST, query)) == found
+        assert listed_keys(client.get(LIST, query)) == found
     after = client.post(FORCE, confirmed(ask(client, "order:42")), follow=True)
-    assert messages(after) == ["Released: order:42."]
+    assert page_messages(after) == ["Released: order:42."]
     with pytest.raises(LockError):
         grant.release()
 
@@ -430,7 +445,7 @@ def test_list_after_a_release_is_the_one_before(client: Client, held: Any) -> No
         assert page.context["back_url"].endswith("?" + urlencode({"_changelist_filters": urlencode(query)}))
     after = client.post(FORCE, {**confirmed(page), "_changelist_filters": urlencode(query)})
     assert after.headers["Location"] == f"{LIST}?{urlencode(query)}"
-    link = client.get(detail("b"), {"_changelist_filters": "q=b"}).context["force_release_url"]
+    link = client.get(lock_url("b"), {"_changelist_filters": "q=b"}).context["force_release_url"]
     assert link.endswith("&_changelist_filters=q%3Db")
     assert client.get(link).context["list_url"] == f"{LIST}?q=b"
 
@@ -439,7 +454,7 @@ def test_keys_that_differ_in_what_is_not_seen_look_different(client: Client, hol
     """[D7] Spaces, control characters, and what looks like an escape."""
     keys_alike = ["a b", "a  b", "a\nb", "a\\nb", " a b", "a b ", "a\xa0b"]
     hold(*keys_alike)
-    page = text(client.get(LIST))
+    page = visible_text(client.get(LIST))
     shown = re.findall(r'<span class="redis-lock-key" title="[^"]*">([^<]*)</span>', page)
     assert len({" ".join(key.split()) for key in shown}) == len(keys_alike) == len(shown)
 
@@ -449,10 +464,10 @@ def test_waiter_is_shown_and_gets_the_released_lock(client: Client, held: Any) -
     turn: list[Grant] = []
     waiter = threading.Thread(target=lambda: turn.append(locks.lock("a", expire=60, wait=-1).acquire()), daemon=True)
     waiter.start()
-    until(lambda: inspection.find("a").waiting)
+    wait_until(lambda: inspection.find("a").waiting)
     page = ask(client, "a")
-    assert "1 process" in text(page)
-    assert "1 process" in text(client.get(detail("a")))
+    assert "1 process" in visible_text(page)
+    assert "1 process" in visible_text(client.get(lock_url("a")))
     assert [lock.waiting for lock in client.get(LIST, {"q": "a"}).context["cl"].result_list] == [1]
     client.post(FORCE, confirmed(page))
     waiter.join(10)

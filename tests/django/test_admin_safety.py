@@ -1,4 +1,4 @@
-"""Permissions in the admin, what it shows when Redis is down, and its model without a table."""
+"""The admin: permissions, pages while Redis is down, and the model without a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from django.core.management import call_command
 from django.test import Client
 
 from django_redis_locks import clock, inspection, locks
-from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, messages, text, urlpatterns, visitor
+from tests.django.admin_site import (
+    FORCE,
+    LIST,
+    RELEASE,
+    VIEW,
+    client_with_permissions,
+    listed_keys,
+    lock_url,
+    page_messages,
+    urlpatterns,
+    visible_text,
+)
 from tests.probes.django import admin_id
 
 __all__ = ["urlpatterns"]
@@ -26,7 +37,7 @@ __all__ = ["urlpatterns"]
 pytestmark = pytest.mark.django_db
 
 ADD = f"{LIST}add/"
-PLACES = (LIST, ADD, FORCE, *(detail("a").replace("change", page) for page in ("change", "delete", "history")))
+PLACES = (LIST, ADD, FORCE, *(lock_url("a").replace("change", page) for page in ("change", "delete", "history")))
 ACTION = {"action": "force_release", "_selected_action": ["default:a"]}
 
 
@@ -38,7 +49,7 @@ def held(redis_locks: str) -> Iterator[None]:
 
 @pytest.fixture
 def silent_store(settings: Any) -> Iterator[None]:
-    """A server that accepts connections and says nothing: what a stopped one looks like."""
+    """A server that accepts connections and doesn't reply, like a stopped one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         settings.REDIS_LOCKS = {"default": {"LOCATION": url, "OPTIONS": {"socket_timeout": 0.3}}}
@@ -51,31 +62,31 @@ def release(client: Client, fence: int) -> Any:
 
 @pytest.mark.parametrize("permissions", [(), (RELEASE,)], ids=["nothing", "releasing only"])
 def test_staff_without_the_view_permission_gets_403(held: None, permissions: tuple[str, ...]) -> None:
-    """Everywhere, and nothing in the sidebar; the permission to release alone is not enough."""
-    client = visitor(*permissions)
+    """On every page, and the sidebar has no entry. The permission to release isn't enough."""
+    client = client_with_permissions(*permissions)
     answers = [client.get(url) for url in PLACES]
     answers += [release(client, inspection.find("a").fence), client.post(LIST, ACTION)]
     assert [response.status_code for response in answers] == [403] * 8
     index = client.get("/admin/")
     assert index.status_code == 200
-    assert "heldlock/" not in text(index)
+    assert "heldlock/" not in visible_text(index)
     assert inspection.find("a").state == "held"
 
 
 @pytest.mark.parametrize("staff", [False, None], ids=["a customer", "anonymous"])
 def test_visitor_without_staff_rights_is_sent_to_the_login(held: None, staff: bool | None) -> None:
-    client = Client() if staff is None else visitor(VIEW, RELEASE, staff=staff)
+    client = Client() if staff is None else client_with_permissions(VIEW, RELEASE, staff=staff)
     for response in (*map(client.get, PLACES), release(client, inspection.find("a").fence)):
         assert (response.status_code, "/login/" in response["Location"]) == (302, True)
     assert inspection.find("a").state == "held"
 
 
 def test_view_permission_alone_offers_and_accepts_no_release(held: None) -> None:
-    client = visitor(VIEW)
+    client = client_with_permissions(VIEW)
     page = client.get(LIST)
-    assert keys(page) == ["a"]
-    assert not any(word in text(page) for word in ('name="_selected_action"', "force_release"))
-    assert "redis-lock-force" not in text(client.get(detail("a")))
+    assert listed_keys(page) == ["a"]
+    assert not any(word in visible_text(page) for word in ('name="_selected_action"', "force_release"))
+    assert "redis-lock-force" not in visible_text(client.get(lock_url("a")))
     assert client.get(FORCE, {"lock": "default:a"}).status_code == 403
     assert release(client, inspection.find("a").fence).status_code == 403
     client.post(LIST, ACTION)
@@ -85,34 +96,34 @@ def test_view_permission_alone_offers_and_accepts_no_release(held: None) -> None
 def test_superuser_can_not_add_change_or_delete(held: None) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
-    for url in (ADD, detail("a").replace("change", "delete")):
+    for url in (ADD, lock_url("a").replace("change", "delete")):
         assert client.get(url).status_code == 403
         assert client.post(url, {"post": "yes"}).status_code == 403
-    assert client.post(detail("a"), {"key": "b"}).status_code == 403
+    assert client.post(lock_url("a"), {"key": "b"}).status_code == 403
     client.post(LIST, {"action": "delete_selected", "_selected_action": ["default:a"], "post": "yes"})
-    page = text(client.get(LIST))
+    page = visible_text(client.get(LIST))
     assert 'name="_selected_action"' in page
     assert "delete_selected" not in page
     assert inspection.find("a").state == "held"
 
 
 def test_pages_of_a_second_site_stay_on_it(held: None) -> None:
-    client = visitor(VIEW, RELEASE)
-    there, page, force = (url.replace("/admin/", "/other/") for url in (LIST, detail("a"), FORCE))
+    client = client_with_permissions(VIEW, RELEASE)
+    there, page, force = (url.replace("/admin/", "/other/") for url in (LIST, lock_url("a"), FORCE))
     for url in (there, page, f"{force}?lock=default:a"):
         response = client.get(url)
         assert response.status_code == 200
-        links = re.findall(r'(?:href|action|src)="([^"]*)"', text(response))
+        links = re.findall(r'(?:href|action|src)="([^"]*)"', visible_text(response))
         assert not [link for link in links if link.startswith("/admin/")]
     assert client.post(force, {"lock": ["default:a"], "fence": [1], "reason": "r"})["Location"] == there
 
 
-def test_pages_have_nothing_inline_and_are_not_stored(held: None) -> None:
-    """A strict content security policy forbids it; nor does a cache store them."""
-    client = visitor(VIEW, RELEASE)
-    for url in (LIST, f"{LIST}?q=nobody", detail("a"), detail("free"), f"{FORCE}?lock=default:a"):
+def test_pages_have_no_inline_scripts_or_styles_and_are_not_cached(held: None) -> None:
+    """As a strict content security policy requires."""
+    client = client_with_permissions(VIEW, RELEASE)
+    for url in (LIST, f"{LIST}?q=nobody", lock_url("a"), lock_url("free"), f"{FORCE}?lock=default:a"):
         response = client.get(url)
-        html = text(response)
+        html = visible_text(response)
         assert "redis_locks/admin.css" in html, url
         assert not re.findall(r"<script(?![^>]*\bsrc=)[^>]*>|<style|\sstyle=|\son\w+=|javascript:", html), url
         assert "no-store" in response["Cache-Control"]
@@ -122,22 +133,22 @@ def test_pages_have_nothing_inline_and_are_not_stored(held: None) -> None:
 
 
 def test_pages_show_that_redis_is_down(store_down: str) -> None:
-    """Each page comes, with status 200, the admin around it, and the reason."""
-    client = visitor(VIEW, RELEASE)
-    for url in (LIST, f"{LIST}?q=a&o=1", f"{LIST}?state=all", detail("a"), f"{FORCE}?lock=default:a"):
+    """Each page has status 200, the admin's layout, and the error."""
+    client = client_with_permissions(VIEW, RELEASE)
+    for url in (LIST, f"{LIST}?q=a&o=1", f"{LIST}?state=all", lock_url("a"), f"{FORCE}?lock=default:a"):
         page = client.get(url)
         assert page.status_code == 200, url
-        assert all(word in text(page) for word in ("redis-lock-problem", 'id="user-tools"')), url
-        assert not any(word in text(page) for word in ("hunter2", 'name="fence"')), url
-    assert "redis-lock-problem" in text(client.post(LIST, ACTION))
-    (message,) = messages(client.get(release(client, 1)["Location"]))
+        assert all(word in visible_text(page) for word in ("redis-lock-problem", 'id="user-tools"')), url
+        assert not any(word in visible_text(page) for word in ("hunter2", 'name="fence"')), url
+    assert "redis-lock-problem" in visible_text(client.post(LIST, ACTION))
+    (message,) = page_messages(client.get(release(client, 1)["Location"]))
     assert message.startswith("Locks can't be reached, and it isn't known whether a was released: ")
-    assert client.get(detail("a").replace("change", "history")).status_code == 200
+    assert client.get(lock_url("a").replace("change", "history")).status_code == 200
 
 
 def test_silent_server_takes_one_timeout_per_page(silent_store: None) -> None:
-    """However many locks were chosen: fifty timeouts would take fifteen seconds."""
-    client = visitor(VIEW, RELEASE)
+    """For any number of selected locks: fifty timeouts would take fifteen seconds."""
+    client = client_with_permissions(VIEW, RELEASE)
     chosen = [f"default:{number}" for number in range(50)]
     for ask in (
         lambda: client.get(LIST),
@@ -149,34 +160,34 @@ def test_silent_server_takes_one_timeout_per_page(silent_store: None) -> None:
         assert clock.now() - begin < 8
 
 
-def test_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[D60] A store that is down, or slow, must not slow down the first page of the admin, nor other pages' sidebars."""
+def test_admin_index_sends_no_request_to_the_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D60] A slow or unreachable store must not slow down the index or the sidebars of other pages."""
 
-    def refuse(*args: Any, **terms: Any) -> Any:
+    def refuse(*args: Any, **options: Any) -> Any:
         raise AssertionError("the store was asked")
 
     for name in ("held", "find", "counts"):
         monkeypatch.setattr(inspection, name, refuse)
-    client = visitor(VIEW, RELEASE, "view_user")
+    client = client_with_permissions(VIEW, RELEASE, "view_user")
     for url in ("/admin/", "/admin/django_redis_locks/", "/admin/auth/user/"):
         page = client.get(url)
         assert page.status_code == 200
-        assert LIST in text(page)
+        assert LIST in visible_text(page)
 
 
-def test_wrong_settings_are_shown_as_by_check(settings: Any) -> None:
-    client = visitor(VIEW, RELEASE)
+def test_wrong_settings_are_shown_with_the_text_of_the_check(settings: Any) -> None:
+    client = client_with_permissions(VIEW, RELEASE)
     table: Any
     for table in ({}, {"default": {"LOCATION": "nonsense"}}, {"default": {"TYPO": 1}}, [], {"other": {"TYPO": 1}}):
         settings.REDIS_LOCKS = table
         page = client.get(LIST)
         assert page.status_code == 200
-        assert "redis-lock-problem" in text(page)
-        assert "REDIS_LOCKS" in text(page)
-        assert client.get(detail("a")).status_code in (200, 302)
+        assert "redis-lock-problem" in visible_text(page)
+        assert "REDIS_LOCKS" in visible_text(page)
+        assert client.get(lock_url("a")).status_code in (200, 302)
 
 
-# The model without a table: what Django does with all models must work with it too
+# The model without a table: commands of Django for all models must work with it
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -211,9 +222,8 @@ call_command("loaddata", "all.json", verbosity=0)
 
 
 def test_model_needs_no_migration_and_no_table(tmp_path: Path) -> None:
-    """[D55] [D56] `makemigrations --check` finds nothing to do, `migrate` makes no table, and `dumpdata`, `flush` and
-    `loaddata` don't look for one; a held lock is no row. All of it in a project without the admin. An empty package of migrations would ask
-    each project to make one."""
+    """[D55] [D56] `makemigrations --check` finds no change, `migrate` creates no table, and `dumpdata`, `flush` and
+    `loaddata` ignore the model, even in a project without the admin."""
     subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM], cwd=tmp_path, check=True, env={"PYTHONPATH": str(ROOT)}
     )
@@ -221,7 +231,7 @@ def test_model_needs_no_migration_and_no_table(tmp_path: Path) -> None:
 
 
 def test_model_has_the_permissions_to_view_and_to_release() -> None:
-    """[F24] The app has a name for people, and the system checks find nothing."""
+    """[F24] The app has a verbose name, and the system checks report nothing."""
     content_type = ContentType.objects.get(app_label="django_redis_locks", model="heldlock")
     found = Permission.objects.filter(content_type=content_type).values_list("codename", flat=True)
     assert sorted(found) == ["force_release_heldlock", "view_heldlock"]

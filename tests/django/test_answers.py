@@ -1,5 +1,5 @@
-"""What a view answers when its lock is busy: 409 as text or JSON, or what `status=` and `retry_after=` say; and where
-LockNotAcquired is raised instead."""
+"""Responses of views with a busy lock: 409 as text or JSON, `status=` and `retry_after=`, pages of the project; and calls
+that raise LockNotAcquired instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from django.views import View
 
 from django_redis_locks import LockError, LockNotAcquired, answers, redis_lock
 from tests.django import helpers
-from tests.django.helpers import ask, held_elsewhere
+from tests.django.helpers import held_elsewhere, send_request
 
 KEY = "patient:jane-doe"
 TEXT = "This is being worked on by another request. Try again in a moment.\n"
@@ -39,7 +39,7 @@ async def aview(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-# A service that is handed the request, and its callers
+# A service that gets the request as argument, and its callers
 
 
 @redis_lock("service")
@@ -53,7 +53,7 @@ async def aservice(request: HttpRequest) -> str:
 
 
 def answering(call: Callable[..., str]) -> Callable[..., HttpResponse]:
-    """A view that answers with what a service returns, or 418 and the error that it raises."""
+    """A view that responds with the result of a service, or with 418 and its exception."""
 
     @functools.wraps(call)
     def caller(*args: Any) -> HttpResponse:
@@ -65,7 +65,7 @@ def answering(call: Callable[..., str]) -> Callable[..., HttpResponse]:
     return caller
 
 
-calls_service = answering(lambda request: service(request))  # noqa: PLW0108 - a function without our mark
+calls_service = answering(lambda request: service(request))  # noqa: PLW0108 - a function that isn't marked as decorated
 
 
 async def acalls_service(request: HttpRequest) -> HttpResponse:
@@ -103,8 +103,8 @@ SERVICES = {
 PAGE = "<p>{{ status }} {{ detail }} {{ retry_after }} {{ request.path }}</p>"
 
 
-def tried_again(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """A decorator that tries a view again, whose lock is busy the second time."""
+def call_twice(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """A decorator that calls a view again; its lock is busy the second time."""
 
     @functools.wraps(view)
     def again(request: HttpRequest) -> HttpResponse:
@@ -129,14 +129,14 @@ VIEWS = {
     "locked": redis_lock(KEY, status=423, retry_after=False)(view.__wrapped__),
     "server-error": redis_lock(KEY, status=503)(view.__wrapped__),
     "cooling": redis_lock(KEY, auto_release=False, expire=900)(view.__wrapped__),
-    "tried-again": tried_again(not_found),
+    "tried-again": call_twice(not_found),
 }
 urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 
 
 @pytest.fixture
 def pages(settings: Any) -> Callable[[dict[str, str]], None]:
-    """Gives the project templates."""
+    """`pages({name: text})`: gives the project these templates."""
 
     def have(templates: dict[str, str]) -> None:
         loaders = [("django.template.loaders.locmem.Loader", templates)]
@@ -151,7 +151,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 def refused(url: str, accept: str = BROWSER, method: str = "get", *, asgi: bool = False) -> Any:
-    return helpers.refused(url, method, key=KEY, asgi=asgi, accept=accept)
+    return helpers.send_refused_request(url, method, key=KEY, asgi=asgi, accept=accept)
 
 
 TEXTS = ["", "*/*", "text/html", "text/html,application/xhtml+xml,*/*;q=0.8", "text/*", "image/png"]
@@ -162,8 +162,8 @@ PROBLEMS += ["text/html;q=0.9, application/*"]
 class TestAnswer:
     @pytest.mark.parametrize("path", ["/view/", "/async-view/"])
     def test_busy_lock_is_409_as_text_or_as_problem_details(self, path: str) -> None:
-        """[D25] [F18] Clients such as urllib3 repeat 413, 429 and 503 with Retry-After, unasked: 409 is none of them. No
-        answer names key or holder."""
+        """[D25] [F18] Unlike 413, 429 and 503 it isn't retried automatically by clients such as urllib3. The response doesn't
+        contain key or holder."""
         problem = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": TEXT.strip()}
         for accept in (*TEXTS, *PROBLEMS):
             response = refused(path, accept)
@@ -195,7 +195,7 @@ class TestAnswer:
             assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
 
     def test_retry_after_is_the_rest_of_the_lease_or_the_given_seconds(self, rf: RequestFactory, store: str) -> None:
-        """True is the default, False sends none; the rest of a lease is from 1 to 60."""
+        """True is the default, False sends none. The rest of a lease is limited to 1 to 60 seconds."""
         for left, seconds in ((0.0, "1"), (0.99, "1"), (1.0, "1"), (1.001, "2"), (29.5, "30"), (3600.0, "60")):
             error = LockNotAcquired("busy", retry_after=left, key=KEY, name="patient", alias="default")
             assert answers.answer(rf.get("/"), error)["Retry-After"] == seconds, left
@@ -216,15 +216,14 @@ def work(pk: int) -> None:
 
 class TestRaises:
     @pytest.mark.parametrize("name", SERVICES)
-    def test_service_that_is_handed_the_request_raises(self, rf: RequestFactory, name: str) -> None:
-        """[D 2.5] It doesn't return a response to a caller that expects something else. Under WSGI and ASGI, and where
-        the view is called by hand."""
+    def test_service_called_with_the_request_raises(self, rf: RequestFactory, name: str) -> None:
+        """Its caller doesn't expect a response. Under WSGI and ASGI, and when the view is called directly."""
 
         def by_hand(_: str) -> Any:
             response = SERVICES[name](rf.get("/"))
             return asyncio.run(response) if asyncio.iscoroutine(response) else response
 
-        asks: list[Any] = [ask, functools.partial(ask, asgi=True)][: 1 + ("async" in name)]
+        asks: list[Any] = [send_request, functools.partial(send_request, asgi=True)][: 1 + ("async" in name)]
         asks += [by_hand] if "helper-of-class" in name else []
         for call in asks:
             with held_elsewhere("service"):
@@ -233,10 +232,10 @@ class TestRaises:
             assert call(f"/{name}/").content == b"served"
 
     def test_service_raises_when_the_store_is_down(self, store_down: str) -> None:
-        assert ask("/undecorated/").content == b"LockBackendError"
+        assert send_request("/undecorated/").content == b"LockBackendError"
 
-    def test_view_called_by_hand_answers(self, rf: RequestFactory) -> None:
-        """With a request that went through no URL."""
+    def test_view_called_directly_responds(self, rf: RequestFactory) -> None:
+        """With a request that no URL resolved."""
         with held_elsewhere(KEY):
             assert view(request=rf.get("/")).status_code == 409
             assert asyncio.run(aview(rf.get("/"))).status_code == 409
@@ -245,8 +244,8 @@ class TestRaises:
 
 class TestPages:
     def test_browser_gets_the_page_of_the_project(self, pages: Any) -> None:
-        """[D 2.4] With the request at hand, and neither key nor holder. Under ASGI it is rendered in a thread: its context
-        may ask the session and the database. The answer to HEAD has the same headers and no body."""
+        """The context has the request, but neither key nor holder. Under ASGI it is rendered in a thread, so that it may
+        use the session and the database. The response to HEAD has the same headers and no body."""
         pages({"redis_locks/409.html": PAGE})
         for url, asgi in (("/view/", False), ("/async-view/", False), ("/async-view/", True)):
             response = refused(url, asgi=asgi)
@@ -285,13 +284,13 @@ class TestPages:
             if url == "store_down":
                 request.getfixturevalue(url)
             pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
-            response = refused(url) if url != "store_down" else ask("/view/", accept=BROWSER)
+            response = refused(url) if url != "store_down" else send_request("/view/", accept=BROWSER)
             assert response.status_code == status
             assert response.content.decode() == f"{status} {response.get('Retry-After')}"
             assert int(response.get("Retry-After", 0)) in retry_after
 
-    def test_project_without_the_template_sends_the_next_type(self, pages: Any, settings: Any) -> None:
-        """Or without templates at all. One that is broken raises."""
+    def test_project_without_the_template_sends_the_next_accepted_type(self, pages: Any, settings: Any) -> None:
+        """Or without a template engine. A template with an error raises."""
         pages({})
         for _ in range(2):
             for accept in (BROWSER, "text/html"):
@@ -311,9 +310,9 @@ OURS = ("django_redis_locks.acquire", "INFO")
 
 
 class TestLog:
-    def test_conflict_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written. Under WSGI and ASGI, with a page
-        and without one, and whatever has been configured meanwhile."""
+    def test_busy_lock_is_logged_at_info(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] It is logged once at INFO, without Django's WARNING for each 4xx. Under WSGI and ASGI, with and without a
+        page, and after a change of the logging settings."""
         logging.getLogger("django.request").filters.clear()
         for url, asgi in product(("/view/", "/async-view/", "/locked/"), (False, True)):
             for templates in ({}, {"redis_locks/409.html": PAGE}):
@@ -326,19 +325,19 @@ class TestLog:
     def test_status_from_500_on_is_logged_as_an_error(
         self, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
     ) -> None:
-        """[D26] By Django; a store that is down by us, too."""
+        """[D26] By Django; an unreachable store is also logged by this library."""
         with caplog.at_level(logging.INFO):
             refused("/server-error/")
             assert lines(caplog) == [OURS, ("django.request", "ERROR")]
             caplog.clear()
             request.getfixturevalue("store_down")
-            ask("/view/")
+            send_request("/view/")
         assert lines(caplog) == [("django_redis_locks.backend", "ERROR"), ("django.request", "ERROR")]
 
-    def test_other_4xx_are_still_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] Also of a view that was refused first, and is tried again."""
+    def test_other_4xx_are_still_logged_as_warnings(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] Also for a view that was refused first and is called again."""
         refused("/view/")
         caplog.clear()
-        ask("/no-such-page/")
-        assert ask("/tried-again/").status_code == 404
+        send_request("/no-such-page/")
+        assert send_request("/tried-again/").status_code == 404
         assert [line for line in lines(caplog) if line[0] == "django.request"] == [("django.request", "WARNING")] * 2

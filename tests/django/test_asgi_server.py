@@ -1,4 +1,4 @@
-"""Locks behind uvicorn, with real sockets: clients that wait, and clients that leave; one thread for several requests."""
+"""Locks behind uvicorn, with real sockets: waiting clients, disconnecting clients, one thread for several requests."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from django.test import AsyncClient
 from django.urls import path
 
 from django_redis_locks import LockAlreadyHeld, locks, redis_lock
-from tests.django.helpers import PATIENCE, until
+from tests.django.helpers import PATIENCE, wait_until
 from tests.probes.django import waiters
 
 DONE = (200, "done")
 
 
 class Visitor(HTTPConnection):
-    """A client that has asked for a page. `close()` hangs up."""
+    """A client that has sent a request. `close()` disconnects."""
 
     def answer(self) -> tuple[int, str]:
-        """Status and body, when they are there."""
+        """Wait for the response. Return its status and body."""
         with self.getresponse() as response:
             return response.status, response.read().decode()
 
 
 class Body:
-    """What a view does: it says that it began, and goes on when it may. For threads and tasks."""
+    """The body of a view: reports its begin and waits for the test, in threads and tasks."""
 
     def __init__(self) -> None:
         self.began = threading.Semaphore(0)
@@ -83,7 +83,7 @@ async def awaits(request: HttpRequest) -> HttpResponse:
 
 @redis_lock("visit")
 async def needs_the_thread(request: HttpRequest) -> HttpResponse:
-    """As an async view does that asks the database."""
+    """As an async view that uses the database."""
     await body.arun()
     return HttpResponse(await sync_to_async(lambda: "done")())
 
@@ -93,7 +93,7 @@ def waiting(wait: float | None) -> Callable[[HttpRequest], HttpResponse]:
 
 
 async def in_steps(request: HttpRequest) -> HttpResponse:
-    """Takes and gives the lock in a thread, step by step."""
+    """Acquires and releases in the sync thread, in separate calls."""
     lock = locks.lock("visit")
     grant = await sync_to_async(lock.acquire)()
     await body.arun()
@@ -120,13 +120,13 @@ def new_body() -> Iterator[None]:
 
 @pytest.fixture
 def visit(redis_locks: str) -> Iterator[Visit]:
-    """`visit("/sync/")` asks Django behind uvicorn, in a thread of its own, with the settings of the test that runs."""
+    """`visit("/sync/")`: send a request to Django behind uvicorn, which runs in a thread with the settings of the test."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(ASGIHandler(), lifespan="off", ws="none", loop="asyncio", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
-    until(lambda: server.started)
+    wait_until(lambda: server.started)
     with ExitStack() as visitors:
 
         def ask(path: str) -> Visitor:
@@ -146,12 +146,12 @@ def visit(redis_locks: str) -> Iterator[Visit]:
 @pytest.mark.parametrize("first", ["sync", "async", "needs-the-thread"])
 @pytest.mark.parametrize("second", ["sync", "async"])
 def test_waiting_client_is_served_after_the_holder(visit: Visit, first: str, second: str) -> None:
-    """[D41] Whichever of them is asynchronous: a waiter blocks nothing, least of all the holder. Behind a server each
-    request has a thread of its own."""
+    """[D41] With sync and async views in any combination: a waiter doesn't block the holder. Behind a server each request
+    has a thread of its own."""
     holder = visit(f"/{first}/")
     body.begins()
     waiter = visit(f"/{second}/")
-    until(lambda: waiters("visit") == 1)
+    wait_until(lambda: waiters("visit") == 1)
     assert visit("/at-once/").answer()[0] == 409
     assert body.never_begins()
     body.go.set()
@@ -160,59 +160,61 @@ def test_waiting_client_is_served_after_the_holder(visit: Visit, first: str, sec
 
 
 class TestDisconnect:
-    def test_client_that_leaves_while_waiting_leaves_the_queue(self, visit: Visit) -> None:
-        """[D27] Its view never begins, and the next one gets the lock; which is free at last."""
+    def test_client_that_disconnects_while_waiting_leaves_the_queue(self, visit: Visit) -> None:
+        """[D27] Its view never begins, and the next client gets the lock."""
         holder = visit("/async/")
         body.begins()
         leaver = visit("/async/")
-        until(lambda: waiters("visit") == 1)
+        wait_until(lambda: waiters("visit") == 1)
         waiter = visit("/async/")
-        until(lambda: waiters("visit") == 2)
+        wait_until(lambda: waiters("visit") == 2)
         leaver.close()
-        until(lambda: waiters("visit") == 1)
+        wait_until(lambda: waiters("visit") == 1)
         body.go.set()
         assert [holder.answer(), waiter.answer()] == [DONE, DONE]
         body.begins()
         assert body.never_begins()
-        until(lambda: not locks.lock("visit").locked())
+        wait_until(lambda: not locks.lock("visit").locked())
 
-    def test_thread_of_a_client_that_leaves_goes_on(self, visit: Visit) -> None:
-        """[D27] It holds until its end; or waits on and gets its turn, and the next one comes after it."""
+    def test_sync_view_of_a_client_that_disconnects_goes_on(self, visit: Visit) -> None:
+        """[D27] It holds the lock until its end, or waits for it and runs; the next client follows."""
         holder = visit("/sync/")
         body.begins()
         holder.close()
         leaver = visit("/sync/")
-        until(lambda: waiters("visit") == 1)
+        wait_until(lambda: waiters("visit") == 1)
         leaver.close()
         waiter = visit("/async/")
-        until(lambda: waiters("visit") == 2)
+        wait_until(lambda: waiters("visit") == 2)
         assert body.never_begins()
         body.go.set()
         assert waiter.answer() == DONE
         body.begins()
         body.begins()
 
-    def test_client_that_leaves_while_holding_frees_the_lock_with_its_body(self, visit: Visit) -> None:
-        """[D27] The task is cancelled; the lock is free when the body has ended, not before."""
+    def test_lock_of_a_client_that_disconnects_is_released_at_the_end_of_the_async_view(self, visit: Visit) -> None:
+        """[D27] The task is cancelled; the lock is released when the body has ended, not before."""
         holder = visit("/async/")
         body.begins()
         holder.close()
         assert body.cancelled.wait(PATIENCE)
         assert visit("/at-once/").answer()[0] == 409
         body.tidied.set()
-        until(lambda: not locks.lock("visit").locked())
+        wait_until(lambda: not locks.lock("visit").locked())
         assert visit("/at-once/").answer() == DONE
 
 
 class TestOneThreadForAll:
     """With AsyncClient, and in scripts, the synchronous code of a loop shares one thread."""
 
-    def test_thread_that_holds_for_another_request_gets_LockAlreadyHeld(self, store: str) -> None:
-        """[D41] [D42] At once: waiting would keep that request from ever releasing the lock."""
+    def test_request_in_a_thread_that_holds_the_lock_for_another_request_gets_LockAlreadyHeld(self, store: str) -> None:
+        """[D41] [D42] At once: if it waited, the other request could never release the lock."""
 
         async def scenario() -> None:
             async with asyncio.timeout(PATIENCE):
-                client = AsyncClient(raise_request_exception=False)  # it would raise that of any other client's
+                client = AsyncClient(
+                    raise_request_exception=False
+                )  # it would raise exceptions of other clients' requests
                 first = asyncio.create_task(client.get("/in-steps/"))
                 await asyncio.to_thread(body.begins)
                 refused: Any = await client.get("/waits-for-ever/")

@@ -1,4 +1,4 @@
-"""A locked management command whose lock isn't to be had."""
+"""Management commands with a busy lock, or an unreachable store."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Command(BaseCommand):
 
 
 def run(capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str]]:
-    """The exit code and the lines that are left of a command from the command line."""
+    """Run the command as from a shell. Return its exit code and output lines."""
     with pytest.raises(SystemExit) as ended:
         Command().run_from_argv(["manage.py", "close"])
     return ended.value.code, capsys.readouterr().err.splitlines()
 
 
 def test_busy_command_ends_with_one_line_and_code_75(capsys: pytest.CaptureFixture[str]) -> None:
-    """[D10] A caller in Python may catch it as either; another method raises as everywhere."""
+    """[D10] In Python it is both CommandError and LockNotAcquired. Other methods raise LockNotAcquired only."""
     with held_elsewhere("close"):
         code, lines = run(capsys)
         assert code == 75

@@ -1,4 +1,4 @@
-"""`manage.py redis_locks`, called in this process: what it says, and with which code it ends."""
+"""`manage.py redis_locks`, called in this process: output and exit codes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_redis_locks import LockLost, diagnosis, inspection, locks, signals
-from tests.django.helpers import MEMORY, Events, seconds
+from tests.django.helpers import MEMORY, Events, parse_seconds
 from tests.probes.django import RESERVED_FENCES, console_actor
 from tools.redis_server import RedisServer
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -27,8 +27,8 @@ class Ended(NamedTuple):
         return json.loads(self.out)
 
 
-def call(*words: str) -> Ended:
-    """The command, its exit code and what it wrote. What a call_command raises is what a process prints last."""
+def call(*words: str) -> CommandResult:
+    """Run the command. Return its exit code and output; an exception of call_command counts as output."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     try:
@@ -38,11 +38,11 @@ def call(*words: str) -> Ended:
     except CommandError as error:
         code = 2 if "Error: argument" in str(error) else error.returncode
         err.write(f"{error}\n")
-    return Ended(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
-def two(settings: Any, redis_url: str) -> None:
+def two_aliases(settings: Any, redis_url: str) -> None:
     """Two aliases of one server."""
     settings.REDIS_LOCKS = {
         "default": {"LOCATION": redis_url},
@@ -53,8 +53,8 @@ def two(settings: Any, redis_url: str) -> None:
 # list
 
 
-def test_list_shows_the_locks_of_all_aliases(two: None) -> None:
-    """Holder, age, rest of the lease, fence; as `call_command` with keywords the same."""
+def test_list_shows_the_locks_of_all_aliases(two_aliases: None) -> None:
+    """With holder, age, rest of the lease, and fence. `call_command` with keywords prints the same."""
     with locks.lock("order:1", expire=30) as grant, locks["payments"].lock("card:2"):
         ended = call("list")
         assert ended.code == 0
@@ -75,8 +75,10 @@ HOSTILE = ["a\nb", "\x1b[2J\x1b[31mowned", "\x9b31m", "abc\u202edef", "nul\x00\x
 HOSTILE += ["'\"; <script>", "注文:四十二", "%41", "{}", "-rf"]
 
 
-def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str, caplog: pytest.LogCaptureFixture) -> None:
-    """[D57] Nothing that a terminal acts on, in the log neither; JSON has the very key, which show and release take."""
+def test_key_with_control_characters_is_escaped_in_text_and_exact_in_json(
+    redis_locks: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[D57] Neither output nor log has terminal escapes. JSON has the exact key, which show and release accept."""
     for key in HOSTILE:
         grant = locks.lock(key, expire=30).acquire()
         document = call("list", "--json")
@@ -109,8 +111,8 @@ def test_limit_beyond_a_page_lists_several_pages(memory_locks: Any) -> None:
         assert [lock["key"] for lock in last] == ["n:1204", "n:1203"]
 
 
-def test_alias_that_is_down_hides_no_other(settings: Any, redis_url: str, store_down: str) -> None:
-    """[D57] The code is 3, and no password is shown."""
+def test_unreachable_alias_does_not_hide_the_others(settings: Any, redis_url: str, store_down: str) -> None:
+    """[D57] The exit code is 3, and no password is shown."""
     settings.REDIS_LOCKS = {**settings.REDIS_LOCKS, "payments": {"LOCATION": redis_url}}
     with locks["payments"].lock("card:2"):
         for verb in ("list", "ping", "stats", "fence"):
@@ -127,7 +129,9 @@ def test_alias_that_is_down_hides_no_other(settings: Any, redis_url: str, store_
         assert call("show", "card:2").code == call("release", "card:2", "--yes").code == 3
 
 
-def test_alias_with_wrong_settings_is_a_mistake_alone_and_down_among_others(settings: Any, redis_url: str) -> None:
+def test_alias_with_wrong_settings_is_an_error_alone_and_unreachable_among_others(
+    settings: Any, redis_url: str
+) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}, "payments": {"LOCATION": "nowhere"}}
     assert call("list").code == 3
     for alias, message in (("payments", "isn't the URL of a Redis server"), ("x", "There is no alias 'x'; there is")):
@@ -139,14 +143,14 @@ def test_alias_with_wrong_settings_is_a_mistake_alone_and_down_among_others(sett
 
 
 def test_wrong_arguments_raise_CommandError(memory_locks: Any) -> None:
-    """Bytes in an argument that are no UTF-8 are what Python makes of them, which no store can have."""
+    """Arguments that aren't UTF-8 are surrogates in Python, which no key can contain."""
     memory_locks()
     wrong = "list --limit 0|list --limit 1e3|list --state stuck|list --order colour|watch --interval nan"
     wrong += "|release a --fence x|release a --fence -1|show|destroy|fence --at-least " + "9" * 30
     for words in wrong.split("|"):
         with pytest.raises(CommandError, match="Error: "):
             call_command("redis_locks", *words.split())
-    # beyond 2**53 Lua would give the same fence twice; half of that leaves room
+    # beyond 2**53 Lua numbers would repeat a fence; half of that leaves room
     for words in (["show", ""], ["show", "\udcff"], ["fence", "--at-least", str(2**52 + 1), "--yes"]):
         assert call(*words).code == 2, words
     with pytest.raises(ValueError, match="a fence is a whole number"):
@@ -159,14 +163,14 @@ def test_wrong_arguments_raise_CommandError(memory_locks: Any) -> None:
 # release
 
 
-def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, seen: Events) -> None:
-    """What `show` prints, first; and then the lock is free."""
+def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, received: Events) -> None:
+    """It first prints the output of `show`."""
     grant = locks.lock("order:1", expire=30).acquire()
     lines = call("show", "order:1").out.splitlines()
     assert lines[0] == "order:1"
     about = dict(line.strip().split("  ", 1) for line in lines[1:])
     assert about["fence"].strip() == str(grant.fence)
-    assert 0 < seconds(about["lease left"]) <= 30
+    assert 0 < parse_seconds(about["lease left"]) <= 30
     ended = call("release", "order:1", "--yes", "--reason", "hangs")
     assert ended.code == 0
     assert all(text in ended.out for text in (str(grant.fence), "isn't stopped", "It was released.\n"))
@@ -175,7 +179,7 @@ def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, seen: E
     ended = call("show", "order:1")
     assert (ended.code, "free" in ended.out) == (1, True)
     assert call("show", "order:1", "--json").document["holder"] is None
-    (event,) = seen.of(signals.events.ForceReleased)
+    (event,) = received.of(signals.events.ForceReleased)
     assert (event.reason, event.actor) == ("hangs", console_actor())
     assert "@" in event.actor
 
@@ -185,9 +189,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_release_asks_at_a_terminal_and_takes_only_a_yes(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the input is a no. Without a terminal, as in a script that forgot --yes or a daemon without stdin, it
-    doesn't hang, and frees nothing."""
+def test_release_at_a_terminal_needs_a_yes(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the input is a no. Without a terminal and without --yes it doesn't hang, and releases nothing."""
     answers = [(" y \n", 0), ("YES\n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)]
     for stdin, code in (*((Terminal(typed), code) for typed, code in answers), (None, 2), (io.StringIO("y\n"), 2)):
         monkeypatch.setattr("sys.stdin", stdin)
@@ -200,8 +203,10 @@ def test_release_asks_at_a_terminal_and_takes_only_a_yes(redis_locks: str, monke
 
 
 @pytest.mark.parametrize("yes", [True, False], ids=["yes", "asked"])
-def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> None:
-    """[D58] Between showing and releasing the lock is freed and acquired by another hold."""
+def test_release_does_not_free_the_lock_of_a_new_holder(
+    redis_locks: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool
+) -> None:
+    """[D58] Between the output and the release the lock is acquired by another holder."""
     first = locks.lock("order:1").acquire()
     shown = inspection.find
     second: list[Any] = []
@@ -220,10 +225,10 @@ def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest
     second[0].release()
 
 
-def test_release_by_fence_or_without_expiry_frees_once(
+def test_release_frees_the_hold_with_this_fence_once(
     redis_locks: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A forged or old fence frees nothing. As one JSON document it asks nothing, at a terminal neither."""
+    """An unknown or old fence frees nothing. With JSON output there is no prompt, even at a terminal."""
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     grants = {key: locks.lock(key).acquire() for key in ("fenced", "json", "endless")}
     fence = grants["fenced"].fence or 0
@@ -249,7 +254,7 @@ def test_release_by_fence_or_without_expiry_frees_once(
 # ping, stats, fence
 
 
-def test_ping_and_stats_name_address_round_trip_held_locks_and_memory_policy(two: None) -> None:
+def test_ping_and_stats_name_address_round_trip_held_locks_and_memory_policy(two_aliases: None) -> None:
     ended = call("ping")
     assert ended.code == 0
     assert len(re.findall(r" ms +(?:Redis|Valkey) .+ redis://127\.0\.0\.1:", ended.out)) == 2
@@ -264,8 +269,8 @@ def test_ping_and_stats_name_address_round_trip_held_locks_and_memory_policy(two
         assert all(text in call("stats").out for text in ("noeviction", "no limit", "appendonly no, nothing"))
 
 
-def test_memory_backend_answers_all_verbs(settings: Any, redis_url: str) -> None:
-    """And `list` names the aliases whose locks it can't list."""
+def test_all_verbs_work_with_the_memory_backend(settings: Any, redis_url: str) -> None:
+    """`list` names the aliases that can't be listed."""
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
     for verb in ("ping", "stats", "fence"):
         assert call(verb).code == call(verb, "--json").code == 0
@@ -277,11 +282,11 @@ def test_memory_backend_answers_all_verbs(settings: Any, redis_url: str) -> None
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
-def test_fences_go_on_from_a_raised_counter(
+def test_fences_continue_from_a_raised_counter(
     store: str, settings: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1] A store that was restored, or whose clock is behind. Far ahead needs a yes: it can't be taken back. In memory
-    the store is the test's own, since no fence goes back."""
+    """[H1] As after restoring a store from a backup. Raising it far ahead needs a yes, because it can't be undone. The memory
+    store is a new one, because fences never decrease."""
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": request.node.nodeid}}
     if store == "redis":
         request.getfixturevalue("redis_locks")

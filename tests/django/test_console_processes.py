@@ -27,7 +27,7 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes the terminal that of the session, so that Ctrl-C is a signal."""
+"""Makes the terminal the controlling one, so that Ctrl-C is a signal."""
 
 Started = subprocess.Popen[bytes]
 Start = Callable[..., Started]
@@ -65,19 +65,19 @@ def start(redis_locks: str) -> Iterator[Start]:
         process.communicate()
 
 
-def ended(process: Started) -> tuple[int, str, str]:
+def wait_for_end(process: Started) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=30)
     return process.returncode, (out or b"").decode(), err.decode()
 
 
 @pytest.fixture
 def down(closed_port: int) -> Any:
-    """A store that isn't there."""
+    """The environment with a store that refuses connections."""
     return {"default": {"LOCATION": f"redis://:hunter2@127.0.0.1:{closed_port}/0"}}
 
 
 def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, down: Any) -> None:
-    """0 the answer, 1 the answer is no, 2 wrong arguments, 3 a store is down. Django's own options stand behind the verb."""
+    """0 success, 1 the answer is no, 2 wrong arguments, 3 unreachable store. Django's own options follow the verb."""
     with locks.lock("a"):
         runs = [(start("list"), 0, ""), (start("release", "a"), 2, "--yes")]
         for process, *_ in runs:
@@ -85,7 +85,7 @@ def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, down: Any) -> N
     runs += [(start("list"), 1, ""), (start("list", "--limit", "0"), 2, "error: "), (start(), 2, "error: ")]
     runs += [(start(*words, table=down), 3, "can't reach") for words in (["list"], ["release", "a", "--yes"])]
     for process, code, message in runs:
-        found, out, err = ended(process)
+        found, out, err = wait_for_end(process)
         assert (found, message in err) == (code, True), process.args
         assert "Traceback" not in err
         assert code != 1 or out == "0 locks\n"
@@ -93,8 +93,7 @@ def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, down: Any) -> N
 
 
 def test_pipe_that_closes_early_is_no_error(start: Start) -> None:
-    """`… | head -1`, with more output than a pipe holds; and a pipe that is never read, so that Python notices when it
-    flushes the output at the end."""
+    """`… | head -1`, with more output than fits in a pipe; and a closed pipe that Python notices when it flushes at exit."""
     with ExitStack() as stack:
         for number in range(600):
             stack.enter_context(locks.lock(f"{number}:" + "x" * 190))
@@ -108,7 +107,7 @@ def test_pipe_that_closes_early_is_no_error(start: Start) -> None:
     os.close(reading)
     process = start("ping", stdout=writing)
     os.close(writing)
-    assert ended(process) == (0, "", "")
+    assert wait_for_end(process) == (0, "", "")
 
 
 def line_of(process: Started) -> bytes:
@@ -123,7 +122,7 @@ def line_of(process: Started) -> bytes:
 
 
 def test_watch_prints_a_document_per_line_until_ctrl_c(start: Start, down: Any) -> None:
-    """Which is its usual end: no traceback, no error. It goes on while a store is down."""
+    """Ctrl-C is its usual end, without traceback or error. It continues while a store is down."""
     with locks.lock("a"):
         process = start("watch", "--json", "--interval", "0.1")
         frames = [json.loads(line_of(process)) for _ in range(2)]
@@ -135,7 +134,7 @@ def test_watch_prints_a_document_per_line_until_ctrl_c(start: Start, down: Any) 
         assert "can't reach" in json.loads(line_of(without))["aliases"]["default"]["error"]
     for watching, logged in ((process, "$"), (without, "The server of locks at .* is down: .*\n$")):
         watching.send_signal(signal.SIGINT)
-        code, _, err = ended(watching)
+        code, _, err = wait_for_end(watching)
         assert code == 0
         assert re.match(logged, err)
 
@@ -148,8 +147,8 @@ def test_watch_ends_when_its_reader_is_gone(start: Start) -> None:
     assert process.stderr.read() == b""
 
 
-def test_letter_that_the_terminal_lacks_is_escaped(start: Start) -> None:
-    """What its encoding doesn't have is no error in the middle of the list."""
+def test_character_that_the_terminal_lacks_is_escaped(start: Start) -> None:
+    """A character that its encoding lacks doesn't end the list with an error."""
     shown = {"ascii": r"\u6ce8\u6587:\xe9", "latin-1": r"\u6ce8\u6587:é", "utf-8": "注文:é"}
     with locks.lock("注文:é"):
         processes = {encoding: start("list", PYTHONIOENCODING=encoding) for encoding in shown}
@@ -160,18 +159,18 @@ def test_letter_that_the_terminal_lacks_is_escaped(start: Start) -> None:
 
 
 class Terminal:
-    """The other end of a terminal."""
+    """The other end of a pseudo-terminal."""
 
     def __init__(self) -> None:
         self.mine, self.its = pty.openpty()
-        self.seen = ""
+        self.received = ""
 
     def until(self, text: str) -> None:
         end = clock.now() + PATIENCE
-        while text not in self.seen:
-            assert clock.now() < end, self.seen
+        while text not in self.received:
+            assert clock.now() < end, self.received
             if select.select([self.mine], [], [], 0.1)[0]:
-                self.seen += os.read(self.mine, 4096).decode()
+                self.received += os.read(self.mine, 4096).decode()
 
 
 @pytest.fixture
@@ -183,15 +182,15 @@ def terminal() -> Iterator[Terminal]:
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\x03", 130), ("\x04", 1)], ids=repr)
-def test_release_at_a_terminal_asks(start: Start, terminal: Terminal, typed: str, code: int) -> None:
-    """Ctrl-C and Ctrl-D are a no, too."""
+def test_release_at_a_terminal_asks_for_confirmation(start: Start, terminal: Terminal, typed: str, code: int) -> None:
+    """Ctrl-C and Ctrl-D count as a no."""
     grant = locks.lock("a", expire=60).acquire()
     process = start("release", "a", terminal=terminal.its)
     terminal.until("Release it? [y/N] ")
-    assert str(grant.fence) in terminal.seen
+    assert str(grant.fence) in terminal.received
     os.write(terminal.mine, typed.encode())
     assert process.wait(30) == code
-    assert "Traceback" not in terminal.seen
+    assert "Traceback" not in terminal.received
     assert locks.lock("a").locked() == (code != 0)
     locks.lock("a").force_release()
     with pytest.raises(LockLost):
@@ -199,13 +198,13 @@ def test_release_at_a_terminal_asks(start: Start, terminal: Terminal, typed: str
 
 
 def test_watch_fits_on_the_terminal(start: Start, terminal: Terminal) -> None:
-    """No line is longer than the terminal is wide, so that each frame replaces the one before."""
+    """No line is wider than the terminal, so that each frame replaces the one before."""
     with locks.lock("x" * 190):
         process = start("watch", "--interval", "0.1", stdout=terminal.its, COLUMNS="40", LINES="10")
         terminal.until("\x1b[2J")
         terminal.until("1 lock")
         process.send_signal(signal.SIGINT)
         process.wait(30)
-    frame = terminal.seen.split("\x1b[2J")[1].replace("\r", "")
+    frame = terminal.received.split("\x1b[2J")[1].replace("\r", "")
     assert "…" in frame
     assert max(map(len, frame.splitlines())) <= 40

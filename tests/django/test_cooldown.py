@@ -1,4 +1,4 @@
-"""`auto_release=False`: the lock stays until its lease ends, so that a call can be made at most once in a while."""
+"""`auto_release=False`: the lock stays until its lease ends, so that calls are limited to one per lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.test import RequestFactory
 
 from django_redis_locks import LockLost, LockNotAcquired, clock, current_grant, locks, redis_lock
 from django_redis_locks.testing import ManualClock
-from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, outcome, until
+from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, result_of, wait_until
 from tests.probes.django import events, holds_of_this_process
 
 TEXT = "This was done not long ago. Try again later."
@@ -23,7 +23,7 @@ def cooled() -> Iterator[None]:
     yield
     try:
         locks.lock("sms").force_release()
-    except Exception:  # noqa: BLE001 - the store of that test is down
+    except Exception:  # noqa: BLE001 - in tests with an unreachable store
         pass
 
 
@@ -42,33 +42,33 @@ cool = redis_lock("sms", expire=20, auto_release=False)
 @BOTH
 class TestCalls:
     def test_second_call_is_refused_until_the_lease_ends(self, function: Callable[..., Any], store: str) -> None:
-        """In the same thread too, and with LockNotAcquired, not LockAlreadyHeld. The end of a thread frees nothing."""
+        """Also in the same thread, with LockNotAcquired and not LockAlreadyHeld. The end of the thread frees nothing."""
         decorated = cool(function)
-        assert outcome(decorated) == "sent"
-        for call in (lambda: outcome(decorated), lambda: in_thread(lambda: outcome(decorated))):
+        assert result_of(decorated) == "sent"
+        for call in (lambda: result_of(decorated), lambda: in_thread(lambda: result_of(decorated))):
             with pytest.raises(LockNotAcquired) as raised:
                 call()
             assert 5 < raised.value.retry_after <= 20
         holder = locks.lock("sms").holder()
         assert 5 < holder.lease_left <= 20
         locks.lock("sms").force_release()
-        in_thread(lambda: outcome(decorated))
+        in_thread(lambda: result_of(decorated))
         gc.collect()
         locks["default"].engine.wait_until_idle(5)
         assert locks.lock("sms").locked()
 
     def test_call_with_a_wait_waits_for_the_end_of_the_lease(self, function: Callable[..., Any], store: str) -> None:
-        """In this process too, although the thread that took it lives and RENEW says otherwise."""
+        """Also in the same process, with the acquiring thread alive, and with RENEW set."""
         decorated = redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False)(function)
         begin = clock.now()
         for _ in range(3):
-            assert outcome(decorated) == "sent"
+            assert result_of(decorated) == "sent"
         assert clock.now() - begin >= 2 * LEASE * 0.9
-        until(lambda: not locks.lock("sms").locked())
+        wait_until(lambda: not locks.lock("sms").locked())
         assert clock.now() - begin >= 3 * LEASE * 0.9
-        assert outcome(decorated) == "sent"
+        assert result_of(decorated) == "sent"
 
-    def test_call_that_raises_cools_down_too(self, function: Callable[..., Any]) -> None:
+    def test_call_that_raises_starts_the_cool_down(self, function: Callable[..., Any]) -> None:
         def fail() -> None:
             raise LookupError
 
@@ -76,22 +76,22 @@ class TestCalls:
             raise LookupError
 
         with pytest.raises(LookupError):
-            outcome(cool(fail if function is sms else afail))
+            result_of(cool(fail if function is sms else afail))
         with pytest.raises(LockNotAcquired):
-            outcome(cool(function))
+            result_of(cool(function))
 
-    def test_process_keeps_neither_grant_nor_hold(
-        self, function: Callable[..., Any], seen: Events, manual_clock: ManualClock
+    def test_cool_down_leaves_neither_grant_nor_hold_in_the_process(
+        self, function: Callable[..., Any], received: Events, manual_clock: ManualClock
     ) -> None:
-        """The end of the lease is no release and no loss."""
+        """At the end of the lease neither a release nor a loss is sent."""
         lost: list[object] = []
-        outcome(redis_lock("sms", expire=20, auto_release=False, on_lost=lost.append)(function))
+        result_of(redis_lock("sms", expire=20, auto_release=False, on_lost=lost.append)(function))
         assert current_grant() is None
         assert not locks.lock("sms").owned()
         assert holds_of_this_process() == 0
         manual_clock.advance(21)
         assert not locks.lock("sms").locked()
-        assert seen.kinds() == ["Acquired"]
+        assert received.kinds() == ["Acquired"]
         assert lost == []
 
 
@@ -107,15 +107,15 @@ class TestInside:
         grant.release()
         assert locks.lock("sms").locked()
 
-    def test_call_that_outlasts_its_lease_is_a_loss(self, seen: Events, manual_clock: ManualClock) -> None:
-        """[D30] It may run beside another one, and a signal is sent."""
+    def test_call_that_outlasts_its_lease_sends_a_loss(self, received: Events, manual_clock: ManualClock) -> None:
+        """[D30] Another call may have run at the same time."""
         redis_lock("sms", expire=20, auto_release=False)(lambda: manual_clock.advance(21))()
-        (lost,) = seen.of(events.Lost)
+        (lost,) = received.of(events.Lost)
         assert (lost.key, lost.why) == ("sms", "expired")
 
 
 class TestAnswers:
-    def test_view_answers_429_with_the_whole_rest_of_the_lease(self, rf: RequestFactory, store: str) -> None:
+    def test_view_responds_429_with_the_rest_of_the_lease(self, rf: RequestFactory, store: str) -> None:
         for expire, least in ((30, 2), (900, 870)):
             view = redis_lock("sms", expire=expire, auto_release=False)(lambda request: HttpResponse("sent"))
             assert view(rf.post("/")).text == "sent"
@@ -131,7 +131,7 @@ class TestAnswers:
 
 class TestOptions:
     def test_cool_down_without_a_fixed_lease_raises_TypeError(self) -> None:
-        """It needs a lease that nothing renews and no call enters again."""
+        """It needs a lease without renewal and without re-entry."""
         options: dict[str, Any]
         for options in ({}, {"expire": 5, "renew": True}, {"expire": 5, "reentrant": True}, {"expire": None}):
             with pytest.raises(TypeError, match=r"stays until its lease ends: give it an expire=, and neither"):

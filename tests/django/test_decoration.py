@@ -1,4 +1,4 @@
-"""What `@redis_lock` refuses when it decorates, and what it leaves as it was."""
+"""Errors of `@redis_lock` at decoration, and the attributes that a decorated function keeps."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ DECORATORS: list[Any] = [redis_lock, redis_lock(), redis_lock("order"), redis_lo
 
 
 class TestRefusals:
-    def test_what_is_no_function_raises_TypeError(self) -> None:
-        """[D44] [D46] A lock around the call couldn't protect it; the message says what to write instead."""
+    def test_decorating_anything_but_a_function_raises_TypeError(self) -> None:
+        """[D44] [D46] A lock around the call couldn't protect it. The message says what to write instead."""
         for target, message in NOT_FUNCTIONS:
             for decorate in DECORATORS:
                 with pytest.raises(TypeError, match=re.escape(message)):
                     decorate(target)
 
     def test_wrong_key_raises_TypeError(self) -> None:
-        """A template before there is a function, its arguments with it."""
+        """The syntax of a template is checked without the function, its arguments with the function."""
         for template, message in (
             ("order:{}", "every {} of a key template names an argument"),
             ("order:{pk:upper}", "allows {pk:hash} and {pk:lower}, not :upper"),
@@ -96,7 +96,7 @@ class TestRefusals:
                 redis_lock(key=key)
 
     def test_wrong_value_of_an_option_raises_ValueError(self) -> None:
-        """[F2] [D5] At decoration; the message says what is right."""
+        """[F2] [D5] At decoration. The message lists the allowed values."""
         status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
         for option, values, message in (
             ("expire", (0, -1, inf, True, "5"), "expire must be"),
@@ -114,8 +114,8 @@ class TestRefusals:
                 with pytest.raises(ValueError, match=re.escape(message)):
                     redis_lock("order", **{option: value})(lambda: pytest.fail("it ran"))
 
-    def test_unknown_option_raises_TypeError_with_the_right_word(self) -> None:
-        """Of the decorator and of a lock: redis-py's `timeout` is the lease, ours is a wait."""
+    def test_unknown_option_raises_TypeError_with_a_suggestion(self) -> None:
+        """For the decorator and for a lock: `timeout` is the lease in redis-py, and a wait here."""
         for option, hint in (
             ("timeout", "did you mean 'expire'"),
             ("blocking_timeout", "did you mean 'wait'"),
@@ -131,9 +131,8 @@ class TestRefusals:
                     make("a", **{option: 5})
 
 
-def test_awaitable_of_a_synchronous_call_raises_TypeError() -> None:
-    """[D43] The net under all shapes: a call that returns something to be awaited would free its lock before that runs.
-    Nothing stays locked."""
+def test_synchronous_call_that_returns_an_awaitable_raises_TypeError() -> None:
+    """[D43] The lock would be released before the awaitable runs. Nothing stays locked."""
 
     class Later:
         def __await__(self) -> Any:
@@ -142,7 +141,7 @@ def test_awaitable_of_a_synchronous_call_raises_TypeError() -> None:
     async def body() -> None: ...
 
     for make in (body, Later):
-        work = redis_lock("order")(lambda: make())  # noqa: B023, PLW0108 - called at once, and not seen through
+        work = redis_lock("order")(lambda: make())  # noqa: B023, PLW0108 - called at once; a lambda hides the function
         for _ in range(2):
             with pytest.raises(TypeError, match="returned an awaitable to a synchronous @redis_lock"):
                 work()
@@ -155,19 +154,19 @@ def marked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @marked
 def plain(request: HttpRequest, pk: int, /, *, size: str = "M", **more: Any) -> HttpResponse:
-    """Its own text."""
+    """Its own docstring."""
     raise NotImplementedError
 
 
 @marked
 async def coroutine(request: HttpRequest, pk: int, /, *, size: str = "M", **more: Any) -> HttpResponse:
-    """Its own text."""
+    """Its own docstring."""
     raise NotImplementedError
 
 
 @pytest.mark.parametrize("function", [plain, coroutine])
-def test_decorated_function_looks_like_its_own(function: Callable[..., Any]) -> None:
-    """Name, text, signature, annotations, attributes and kind (coroutine or not); the function itself isn't changed."""
+def test_decorated_function_has_the_metadata_of_the_function(function: Callable[..., Any]) -> None:
+    """Name, docstring, signature, annotations, attributes and kind (coroutine or not). The function itself isn't changed."""
     before = dict(vars(function))
     for decorate in DECORATORS:
         decorated = decorate(function)

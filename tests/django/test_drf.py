@@ -1,4 +1,4 @@
-"""Django REST framework: where its handler of exceptions sees a refusal, that answers; elsewhere the lock does."""
+"""Django REST framework: its exception handler responds where it can see the refusal, otherwise the decorator does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def key_of(self: Any, request: Request) -> Response:
 
 
 def locked(name: str, key: str = "order", does: Any = done, **options: Any) -> Any:
-    """A method of this name, below a lock."""
+    """A locked method of this name."""
 
     def method(self: Any, request: Request) -> Response:
         return does(self, request)
@@ -87,7 +87,7 @@ class OfActions(viewsets.ViewSet):
 
 
 class Hooked(viewsets.ViewSet):
-    """As with `perform_create` of the generic views."""
+    """Like `perform_create` of the generic views."""
 
     def create(self, request: Request) -> Response:
         return Response(self.perform_create(request.data))
@@ -126,7 +126,7 @@ def calls_service(request: Request) -> Response:
 
 
 class TokenUser(BaseAuthentication):
-    """Knows users that Django's own request doesn't."""
+    """Authenticates users by token, unknown to Django's own request."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         pk = request.headers.get("X-User")
@@ -161,7 +161,7 @@ class OfData(APIView):
 
 
 class Writes(BasePermission):
-    """Writes before the view is refused."""
+    """Writes a row before the lock is requested."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         with connection.cursor() as cursor:
@@ -206,49 +206,51 @@ urlpatterns = [path("", include(router.urls)), *(path(f"{name}/", view) for name
 
 @pytest.fixture
 def handled() -> Any:
-    """With `contrib.drf.exception_handler`, for services."""
+    """With `contrib.drf.exception_handler`, which responds for services."""
     with override_settings(REST_FRAMEWORK={"EXCEPTION_HANDLER": "django_redis_locks.contrib.drf.exception_handler"}):
         yield
 
 
 def refused(url: str, method: str = "get", key: str = "order") -> Any:
-    return helpers.refused(url, method, key=key, accept="application/json")
+    return helpers.send_refused_request(url, method, key=key, accept="application/json")
 
 
-def is_the_frameworks(response: Any, status: int = 409, retry_after: str | None = "60", detail: str = DETAIL) -> None:
+def assert_framework_response(
+    response: Any, status: int = 409, retry_after: str | None = "60", detail: str = DETAIL
+) -> None:
     assert (response.status_code, response["Content-Type"]) == (status, "application/json")
     assert json.loads(response.content) == {"detail": detail}
     assert response.get("Retry-After") == retry_after
 
 
 class TestInside:
-    """[D 2.4] An APIException, so that the project's own handler, renderers and error format apply."""
+    """The refusal is an APIException, so that the project's handler, renderers and error format apply."""
 
-    def test_framework_answers_409_in_its_own_format(self) -> None:
-        """[D21] With `Retry-After`; then the lock is free. Of an action of a view set and a method that it calls without
-        handing it the request, too."""
+    def test_busy_lock_is_409_in_the_format_of_the_framework(self) -> None:
+        """[D21] With `Retry-After`; then the lock is free. Also for an action of a view set, and a method that it calls without
+        the request."""
         for name in ("method", "below", "above-and-below", "lets-helper-raise"):
             response = refused(f"/{name}/")
-            is_the_frameworks(response)
+            assert_framework_response(response)
             assert response.get("Cache-Control") == (None if name == "lets-helper-raise" else "no-store")
             response = Client().get(f"/{name}/")
             assert (response.status_code, "Cache-Control" in response) == (200, False), name
-        is_the_frameworks(refused("/actions/"))
+        assert_framework_response(refused("/actions/"))
         for url in ("/actions/5/pay/", "/hooked/"):
-            is_the_frameworks(refused(url, "post", "order:5" if "5" in url else "order"))
+            assert_framework_response(refused(url, "post", "order:5" if "5" in url else "order"))
             assert Client().post(url).status_code == 200, url
 
-    def test_request_without_permission_asks_for_no_lock(self, seen: Events) -> None:
+    def test_request_without_permission_acquires_no_lock(self, received: Events) -> None:
         """[D21] Authentication and permissions come first."""
         assert Client().get("/guarded/").status_code == 403
-        assert seen == []
+        assert received == []
         assert refused("/guarded/").status_code == 403
 
-    def test_options_of_the_call_site_are_answered(self) -> None:
-        """[D52] A handler is given Django's request; `raise` is the plain LockNotAcquired; and `skip` below `@api_view`
-        raises, since a view has to answer."""
+    def test_on_conflict_of_the_call_site_works_in_the_framework(self) -> None:
+        """[D52] A handler gets Django's request; `raise` raises the plain LockNotAcquired; `skip` below `@api_view` raises,
+        since a view must return a response."""
         for method, status, retry_after in (("post", 423, "7"), ("delete", 409, None)):
-            is_the_frameworks(refused("/method/", method), status, retry_after)
+            assert_framework_response(refused("/method/", method), status, retry_after)
         for url, method in (("/method/", "put"), ("/below-with-handler/", "get")):
             assert refused(url, method).content == b"teapot"
         with pytest.raises(LockNotAcquired) as raised:
@@ -257,23 +259,25 @@ class TestInside:
         with pytest.raises(TypeError, match="is a view"):
             Client().get("/below-skipping/")
 
-    def test_store_that_is_down_is_503_and_one_signal(self, handled: None, store_down: str, seen: Events) -> None:
-        """[D 2.4] Also where a service raises."""
+    def test_unreachable_store_is_503_and_sends_one_signal(
+        self, handled: None, store_down: str, received: Events
+    ) -> None:
+        """Also if a service raises."""
         for name in ("method", "below", "calls-service"):
-            is_the_frameworks(Client().get(f"/{name}/"), 503, "5", DOWN)
-        failed = [(event.name, event.doing) for event in seen.of(events.BackendFailed)]
+            assert_framework_response(Client().get(f"/{name}/"), 503, "5", DOWN)
+        failed = [(event.name, event.doing) for event in received.of(events.BackendFailed)]
         assert failed == [("order", "acquire, answered with 503")] * 3
 
-    def test_helper_that_is_given_the_request_raises(self) -> None:
-        """And its handler isn't called."""
+    def test_helper_called_with_the_request_raises(self) -> None:
+        """Its handler isn't called."""
         with held_elsewhere("order"):
             assert below(APIRequestFactory().get("/")).status_code == 409
         response = refused("/calls-helper/")
         assert (response.status_code, json.loads(response.content)) == (404, "caught order")
 
 
-def test_lock_outside_of_the_framework_answers_with_problem_details() -> None:
-    """[D21] On `dispatch` and above `@api_view` no handler of the framework would see an exception."""
+def test_lock_outside_of_the_framework_responds_with_problem_details() -> None:
+    """[D21] On `dispatch` and above `@api_view` the exception handler of the framework wouldn't see an exception."""
     for name in ("dispatch", "above"):
         response = refused(f"/{name}/")
         assert (response.status_code, response["Content-Type"]) == (409, "application/problem+json")
@@ -284,7 +288,7 @@ def test_lock_outside_of_the_framework_answers_with_problem_details() -> None:
 def test_service_raises_or_is_answered_by_the_exception_handler(
     request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, memory_locks: Any
 ) -> None:
-    """[D 2.4] Which leaves an APIException alone. A handler of the project answers for services."""
+    """It doesn't change an APIException. A handler of the project may respond for services."""
     with pytest.raises(LockNotAcquired):
         refused("/calls-service/")
     request.getfixturevalue("handled")
@@ -292,7 +296,7 @@ def test_service_raises_or_is_answered_by_the_exception_handler(
         caplog.clear()
         with caplog.at_level(logging.INFO):
             response = refused(url)
-        is_the_frameworks(response)
+        assert_framework_response(response)
         assert response["Cache-Control"] == "no-store"
         assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
     assert Client().get("/calls-service/").content == b'"served"'
@@ -302,16 +306,16 @@ def test_service_raises_or_is_answered_by_the_exception_handler(
 
 
 class TestKeys:
-    def test_user_of_a_key_is_the_frameworks(self) -> None:
-        """[D22] The one that the framework's authentication found. Without one it isn't one lock for all."""
+    def test_user_in_a_key_is_the_one_that_the_framework_authenticated(self) -> None:
+        """[D22] Without a user there is an error instead of one lock for all."""
         for url, method in (("/per-user/", "get"), ("/per-user/", "post"), ("/function-per-user/", "get")):
             response = getattr(Client(), method)(url, headers={"x-user": "8"})
             assert json.loads(response.content) == "basket:8"
         for url in ("/per-user/", "/function-per-user/", "/per-user-outside/"):
             assert Client().get(url).status_code == 400, url
 
-    def test_key_of_a_body_that_cannot_be_parsed_is_the_clients_mistake(self) -> None:
-        """[D24] 400, answered by the framework."""
+    def test_key_of_a_request_body_that_cannot_be_parsed_is_400(self) -> None:
+        """[D24] With the response of the framework."""
         for body, kind, status in (
             ('{"pk": 7}', "application/json", 200),
             ("{pk: 7}", "application/json", 400),
@@ -325,11 +329,11 @@ class TestKeys:
 def test_refusal_rolls_back_what_was_written_before(
     tmp_path: Any, django_db_blocker: Any, handled: None, memory_locks: Any
 ) -> None:
-    """[D 2.4] Under ATOMIC_REQUESTS, as with any exception that the framework answers; and whatever answers it."""
+    """Under ATOMIC_REQUESTS, as with any exception that the framework handles; also if the decorator responds."""
     entry = {**databases.sqlite(tmp_path / "db.sqlite3"), "ATOMIC_REQUESTS": True}
     with django_db_blocker.unblock(), databases.as_default(entry), connection.cursor() as cursor:
         cursor.execute("CREATE TABLE attempt (n int)")
-        is_the_frameworks(refused("/writing/"))
+        assert_framework_response(refused("/writing/"))
         assert refused("/writing/", "post").status_code == 409
         memory_locks(ON_CONFLICT=teapot)
         assert refused("/writing/", "post").status_code == 418
@@ -338,8 +342,8 @@ def test_refusal_rolls_back_what_was_written_before(
         assert cursor.execute("SELECT count(*) FROM attempt").fetchone() == (1,)
 
 
-def test_exceptions_are_those_of_the_lock_and_of_the_framework() -> None:
-    """They pickle; the log sees the lock's name, the client doesn't."""
+def test_exceptions_are_both_of_the_lock_and_of_the_framework() -> None:
+    """They can be pickled. Their text for logs has the name of the lock, the response doesn't."""
     plain = LockNotAcquired("lock 'order' is busy", waited=0.5, retry_after=3.2, key="order:5", name="order")
     locked: Any = pickle.loads(pickle.dumps(Locked(plain)))
     assert isinstance(locked, LockNotAcquired)

@@ -1,4 +1,4 @@
-"""Rows with a fence, on three databases: which writes are done, which are refused, and with which error."""
+"""Rows with a fence, on three databases: which writes succeed, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,16 @@ from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquire
 from django_redis_locks.fencing import afenced_update, fenced_update
 from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
-from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
+from tests.django.account_models import (
+    Account,
+    Branch,
+    Pooled,
+    Savings,
+    Till,
+    balance_and_fence,
+    before_update,
+    create_tables,
+)
 from tests.django.helpers import PATIENCE
 from tests.probes.django import empty_store, remember_rows
 
@@ -36,7 +45,7 @@ ONE = Account.objects.filter(pk=1)
 
 @pytest.fixture
 def account(database: str) -> Account:
-    """The row with the primary key 1, as read; not yet written under a lock."""
+    """The row with the primary key 1, as read, and not written under a lock."""
     create_tables()
     Account.objects.create()
     return Account.objects.get()
@@ -44,7 +53,7 @@ def account(database: str) -> Account:
 
 @pytest.fixture
 def grant() -> Any:
-    """Of the lock that guards the account; a test may take it away."""
+    """The grant of the lock of the account; a test may force its release."""
     grant = locks.lock("account:1").acquire()
     yield grant
     with suppress(LockLost):
@@ -52,7 +61,7 @@ def grant() -> Any:
 
 
 def later_holder_writes(balance: int = 50) -> int:
-    """Another holder takes the lock away and writes. Its fence."""
+    """Another holder forces the release, acquires, and writes. Return its fence."""
 
     def write() -> int:
         empty_store()
@@ -76,16 +85,16 @@ def update(account: Account, grant: Grant) -> None:
 WRITES = pytest.mark.parametrize("write", [save, update])
 
 
-# The late holder
+# A holder that has lost its lock
 
 
 @WRITES
 def test_late_write_raises_StaleGrant(account: Account, grant: Grant, write: Callable[..., None]) -> None:
-    """[L2] [F22] Paused between the last look at its lock and its write; another holder writes meanwhile."""
+    """[L2] [F22] The holder is paused between the last check of its lock and its write, and another holder writes."""
     fences = []
     with before_update(lambda: fences.append(later_holder_writes())), pytest.raises(StaleGrant) as caught:
         write(account, grant)
-    assert stored() == (50, fences[0])
+    assert balance_and_fence() == (50, fences[0])
     error = caught.value
     assert (error.fence, error.stored) == (grant.fence, fences[0])
     assert (error.key, error.name, error.alias) == ("account:1", "account", "default")
@@ -97,11 +106,11 @@ def test_late_write_raises_StaleGrant(account: Account, grant: Grant, write: Cal
 
 
 @WRITES
-def test_holder_may_write_more_than_once(account: Account, grant: Grant, write: Callable[..., None]) -> None:
-    """[F22] The condition is `stored <= mine`: with `<` the second write of one holder would fail."""
+def test_holder_may_write_a_row_more_than_once(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+    """[F22] The condition is `stored <= mine`; with `<` the second write would fail."""
     write(account, grant)
     write(account, grant)
-    assert stored() == (0, grant.fence)
+    assert balance_and_fence() == (0, grant.fence)
     ONE.delete()
     with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
         write(account, grant)
@@ -110,7 +119,7 @@ def test_holder_may_write_more_than_once(account: Account, grant: Grant, write: 
 
 @pytest.mark.databases("sqlite")
 def test_write_with_a_released_grant_or_one_without_fence_raises(account: Account, store_down: str) -> None:
-    """Without a query. [F14] A section may go on without a lock, but no fenced row is written in it."""
+    """Without a query. [F14] A block that continues without a lock can't write fenced rows."""
     with override_locks(), locks.lock("account:1") as released:
         pass
     with locks.lock("account:1", wait=0, on_backend_error="open") as opened:
@@ -119,11 +128,11 @@ def test_write_with_a_released_grant_or_one_without_fence_raises(account: Accoun
                 with CaptureQueriesContext(connection) as queries, pytest.raises(error):
                     write(account, grant)
                 assert len(queries) == 0
-    assert stored() == (100, 0)
+    assert balance_and_fence() == (100, 0)
 
 
 def test_refused_write_leaves_the_transaction_usable(account: Account, grant: Grant) -> None:
-    """Nothing was written, so nothing has to be rolled back."""
+    """The refused UPDATE has written nothing."""
     later_holder_writes()
     with transaction.atomic():
         Branch.objects.create(town="Ulm")
@@ -135,11 +144,11 @@ def test_refused_write_leaves_the_transaction_usable(account: Account, grant: Gr
 
 
 def write_of_a_stopped_process(url: str, stop: str, expire: float) -> str:
-    """The outcome of a write whose process is stopped at this point while the next holder writes."""
+    """Stop a process at this point of its write while the next holder writes. Return the outcome of its write."""
     entry = {**connections.settings["default"]}
-    terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": url}}}
+    options = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": url}}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.django.writer_process", json.dumps({**terms, "stop": stop, "expire": expire})],
+        [sys.executable, "-m", "tests.django.writer_process", json.dumps({**options, "stop": stop, "expire": expire})],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -155,28 +164,30 @@ def write_of_a_stopped_process(url: str, stop: str, expire: float) -> str:
                 fenced_update(ONE, grant, balance=F("balance") - 50)
         finally:
             process.send_signal(signal.SIGCONT)
-        assert stored() == (50, grant.fence)
+        assert balance_and_fence() == (50, grant.fence)
         return process.communicate(timeout=PATIENCE)[0].strip()
 
 
 def test_write_of_a_process_stopped_before_its_update_is_refused(account: Account, redis_locks: str) -> None:
-    """[L2] SIGSTOP, the lease runs out at the server, the next holder writes, SIGCONT."""
+    """[L2] The lease expires at the server while the process is stopped."""
     assert write_of_a_stopped_process(redis_locks, "before UPDATE", expire=600) == "StaleGrant"
-    assert stored()[0] == 50
+    assert balance_and_fence()[0] == 50
 
 
 @pytest.mark.databases("sqlite")
-def test_write_of_a_process_stopped_beyond_its_lease_is_refused_by_itself(account: Account, redis_locks: str) -> None:
-    """[L2] Its own clock says that the lease is over."""
+def test_write_of_a_process_stopped_beyond_its_lease_is_refused_without_a_query(
+    account: Account, redis_locks: str
+) -> None:
+    """[L2] By its own clock the lease has ended."""
     assert write_of_a_stopped_process(redis_locks, "after reading", expire=2) == "LockLost"
-    assert stored()[0] == 50
+    assert balance_and_fence()[0] == 50
 
 
 # save()
 
 
 def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(account: Account) -> None:
-    """Read, then locked: the lock is good, what was read isn't. Read again, by a holder whose lock is gone: neither."""
+    """The row was read before the lock was acquired, so that it may be outdated."""
     fence = later_holder_writes()
     with pytest.raises(LockLost), locks.lock("account:1") as grant:  # noqa: PT012
         with pytest.raises(
@@ -187,30 +198,29 @@ def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(acc
         account.refresh_from_db()
         assert (account.balance, account.fence) == (50, fence)
         save(account, grant)
-        assert stored() == (0, grant.fence) == (account.balance, account.fence)
+        assert balance_and_fence() == (0, grant.fence) == (account.balance, account.fence)
         later_holder_writes()
         account.refresh_from_db()
         with pytest.raises(StaleGrant, match="a later holder has written"):
             save(account, grant)
-        assert stored()[0] == 50
+        assert balance_and_fence()[0] == 50
 
 
 @pytest.mark.databases("sqlite")
 def test_save_uses_the_lock_that_the_caller_holds(account: Account) -> None:
-    """Also inside a re-entry."""
+    """Also inside a re-entered lock."""
     lock = locks.rlock("account:1")
     with lock as grant:
         for balance, entry in ((1, nullcontext()), (2, lock)):
             with entry:
                 account.balance = balance
                 account.save()
-            assert stored() == (balance, grant.fence)
+            assert balance_and_fence() == (balance, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
 def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) -> None:
-    """Written past the lock, the row would silently go back to what was read; the fence of another key is no better
-    than a chance number."""
+    """Without a lock the write could silently restore old values. With several locks it is unknown which fence to use."""
     with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
         account.save()
     assert len(queries) == 0
@@ -219,7 +229,7 @@ def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) ->
         with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): pass the right one"):
             account.save()
         account.save(grant=grant)
-    assert stored() == (100, grant.fence)
+    assert balance_and_fence() == (100, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
@@ -230,14 +240,14 @@ def test_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) -> N
         with locks.lock("mail:1"):
             assert Account.objects.create().fence == 0
             (new := Account()).save(grant=grant)
-    assert stored(new.pk) == (100, grant.fence)
+    assert balance_and_fence(new.pk) == (100, grant.fence)
 
 
 def test_new_instance_with_an_existing_key_raises_IntegrityError(account: Account, grant: Grant) -> None:
-    """Django would write all fields of a row that has this key already."""
+    """Otherwise Django would overwrite all fields of the existing row."""
     with pytest.raises(IntegrityError), transaction.atomic():
         Account(pk=1, balance=0).save()
-    assert stored() == (100, 0)
+    assert balance_and_fence() == (100, 0)
     copy = Account.objects.get()
     copy.pk = None
     copy.save()
@@ -250,12 +260,12 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
         Account(pk=1, balance=8).save(update_fields=["balance"], grant=grant)
     with locks.lock("account:1 of tomorrow") as latest:
         Account(pk=1, balance=7).save(update_fields=["balance"], grant=latest)
-    assert stored() == (7, latest.fence)
+    assert balance_and_fence() == (7, latest.fence)
 
 
 @pytest.mark.databases("sqlite")
-def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Account, grant: Grant) -> None:
-    """What a read leaves out isn't written."""
+def test_save_writes_the_fence_with_update_fields_and_deferred_fields(account: Account, grant: Grant) -> None:
+    """Deferred fields aren't written."""
     some = Account.objects.only("balance", "fence").get()
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
@@ -269,15 +279,15 @@ def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Accou
 
 @pytest.mark.databases("sqlite")
 def test_instance_read_before_a_write_of_the_same_grant_raises_StaleGrant(account: Account, grant: Grant) -> None:
-    """[D4] Whatever wrote: another instance, one of a proxy model, a claim; from the first write on, when the fence that was
-    read is the grant's own; also after a part of it was read again. Read again, it is written."""
+    """[D4] After a write by another instance, a proxy model, or a claim; also after a partial refresh of the instance. After
+    a full refresh it can be saved."""
 
-    def by_twin() -> None:
+    def by_another_instance() -> None:
         twin = Pooled.objects.get()
         twin.note += "!"
         twin.save()
 
-    for write in (lambda: fenced_update(ONE, grant, note=""), by_twin, by_twin):
+    for write in (lambda: fenced_update(ONE, grant, note=""), by_another_instance, by_another_instance):
         write()
         for fields in ([], ["balance"], ["fence"]):
             account.refresh_from_db(fields=fields)
@@ -289,26 +299,26 @@ def test_instance_read_before_a_write_of_the_same_grant_raises_StaleGrant(accoun
         account.save()
     assert ONE.values_list("balance", "note", "fence").get() == (97, "!!", grant.fence)
     created = Account.objects.create()
-    by_twin = Account.objects.get(pk=created.pk)
+    by_another_instance = Account.objects.get(pk=created.pk)
     created.save()
     with pytest.raises(StaleGrant):
-        by_twin.save()
+        by_another_instance.save()
 
 
 @pytest.mark.databases("sqlite")
 def test_instance_read_without_its_fence_raises_ValueError(account: Account, grant: Grant) -> None:
-    """[D4] Later than the row, the fence that is loaded with the attribute says nothing."""
+    """[D4] A deferred fence would be loaded later than the row, and couldn't show that the row is outdated."""
     for queryset in (Account.objects.only("balance"), Account.objects.defer("fence")):
         unfenced = queryset.get()
         later = unfenced.fence
         with pytest.raises(ValueError, match=r"name fence in only\(\)"):
             unfenced.save()
-        assert stored() == (100, later)
+        assert balance_and_fence() == (100, later)
 
 
 @pytest.mark.databases("sqlite")
 def test_instance_whose_row_a_post_save_handler_wrote_raises_StaleGrant(account: Account, grant: Grant) -> None:
-    """[D4] Also after an insert. Its own values are as old as its own write."""
+    """[D4] Also after an insert. Its values are older than the write of the handler."""
 
     def write_once(sender: object, instance: Account, **_: object) -> None:
         post_save.disconnect(write_once, sender=Account)
@@ -321,14 +331,14 @@ def test_instance_whose_row_a_post_save_handler_wrote_raises_StaleGrant(account:
         instance.save()
         with pytest.raises(StaleGrant, match="read before the last write under this lock"):
             instance.save()
-        assert stored(instance.pk) == (150, grant.fence)
+        assert balance_and_fence(instance.pk) == (150, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
 def test_unpickled_instance_of_a_row_that_the_grant_has_written_raises_StaleGrant(
     account: Account, grant: Grant
 ) -> None:
-    """[D4] It may come from another process, whose moments can't be compared."""
+    """[D4] It may come from another process, with other read times."""
 
     def unpickled() -> Account:
         copy = Account()
@@ -343,7 +353,9 @@ def test_unpickled_instance_of_a_row_that_the_grant_has_written_raises_StaleGran
 
 
 @pytest.mark.databases("sqlite")
-def test_moments_of_many_rows_are_forgotten(account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_times_of_many_rows_are_forgotten(
+    account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[D4] The oldest first."""
     remember_rows(monkeypatch, 2)
     rows = [Account.objects.create() for _ in range(3)]
@@ -356,12 +368,12 @@ def test_moments_of_many_rows_are_forgotten(account: Account, grant: Grant, monk
 
 
 def test_fence_of_a_parent_in_another_table_is_compared_first(account: Account) -> None:
-    """And locks the row until COMMIT."""
+    """This locks the row until COMMIT."""
     savings = Savings.objects.create()
     with locks.lock("savings:1") as grant:
         savings.balance, savings.rate = 5, 6
         savings.save()
-        assert stored(savings.pk) == (5, grant.fence)
+        assert balance_and_fence(savings.pk) == (5, grant.fence)
         Account.objects.filter(pk=savings.pk).update(fence=F("fence") + 1)
         savings.rate = 7
         with pytest.raises(StaleGrant):
@@ -382,13 +394,13 @@ def test_parent_without_a_fence_is_written_with_its_child_or_not_at_all(account:
     assert Branch.objects.get().town == "Bern"
 
 
-def test_save_that_the_database_refuses_leaves_the_fence_alone(account: Account, grant: Grant) -> None:
+def test_save_that_the_database_refuses_does_not_change_the_fence(account: Account, grant: Grant) -> None:
     account.branch_id = 99
     account.balance = None
     with pytest.raises(IntegrityError):
         account.save()
     assert account.fence == 0
-    assert stored() == (100, 0)
+    assert balance_and_fence() == (100, 0)
     account.branch_id, account.balance = None, 1
     with CaptureQueriesContext(connection) as queries:
         account.save()
@@ -400,7 +412,7 @@ def test_save_that_the_database_refuses_leaves_the_fence_alone(account: Account,
 
 
 def test_fenced_update_writes_all_rows_or_none(account: Account, grant: Grant) -> None:
-    """A condition is part of the write."""
+    """A condition is part of the UPDATE."""
     other = Account.objects.create()
     with pytest.raises(StaleGrant, match="no such"):
         fenced_update(ONE.filter(balance__gte=500), grant, balance=F("balance") - 500)
@@ -408,11 +420,11 @@ def test_fenced_update_writes_all_rows_or_none(account: Account, grant: Grant) -
     later_holder_writes()
     with pytest.raises(StaleGrant):
         fenced_update(Account.objects.all(), grant, balance=0)
-    assert stored(other.pk) == (99, grant.fence)
+    assert balance_and_fence(other.pk) == (99, grant.fence)
 
 
 def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
-    """From then on earlier holders are refused, also before anything is written."""
+    """It stores the fence, so that earlier holders are refused."""
     early = elsewhere(locks.lock("account:1").acquire).result(PATIENCE)
 
     def claim() -> None:
@@ -422,12 +434,12 @@ def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
 
     with before_update(lambda: elsewhere(claim).result(PATIENCE)), pytest.raises(StaleGrant):
         save(account, early)
-    assert stored()[0] == 100
+    assert balance_and_fence()[0] == 100
 
 
 @pytest.mark.databases("sqlite")
 def test_fenced_update_of_two_tables_raises_ValueError(account: Account, grant: Grant) -> None:
-    """In a subquery the database would compare the fence that the row had before it waited for it."""
+    """With a subquery the database would compare the fence from before the wait for the row."""
     values: dict[str, Any]
     for queryset, values in (
         (Account.objects.filter(branch__town="Ulm"), {"balance": 0}),
@@ -444,7 +456,7 @@ def test_fenced_update_of_two_tables_raises_ValueError(account: Account, grant: 
 # Tasks
 
 
-def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account) -> None:
+def test_async_writes_of_a_late_holder_raise_StaleGrant(account: Account) -> None:
     async def run() -> None:
         async with locks.lock("account:1") as grant:
             account.balance = 1
@@ -459,12 +471,12 @@ def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account)
         with pytest.raises(LockNotOwned):
             await account.asave()
 
-    with pytest.raises(LockLost):  # at the end of the block: it was taken away
+    with pytest.raises(LockLost):  # at the end of the block, because its release was forced
         async_to_sync(run)()
-    assert stored()[0] == 50
+    assert balance_and_fence()[0] == 50
 
 
-# A row and a lock, taken in opposite order: neither the database nor the store sees the circle
+# A row and a lock, acquired in opposite order: neither database nor store detects this deadlock
 
 
 def take() -> None:
@@ -473,8 +485,8 @@ def take() -> None:
 
 
 def test_deadlock_of_row_and_lock_ends_with_the_wait(account: Account) -> None:
-    """[D13] One has the row and wants the lock, the other has the lock and wants the row: the wait for a lock ends, its
-    transaction is rolled back, and the other one goes on."""
+    """[D13] One thread has the row and waits for the lock, the other one has the lock and waits for the row. The wait for
+    the lock ends, its transaction is rolled back, and the other thread continues."""
     written, locked = threading.Event(), threading.Event()
 
     def other() -> None:

@@ -1,4 +1,4 @@
-"""[D12] What the next holder reads, by when its transaction began, on three databases at two levels of isolation."""
+"""[D12] Fenced writes and transaction snapshots, on three databases at two isolation levels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import OperationalError, connections, transaction
 from django_redis_locks import Grant, LockLost, StaleGrant, locks
 from django_redis_locks.fencing import fenced_update
 from tests.databases import elsewhere
-from tests.django.account_models import Account, before_update, create_tables, stored
+from tests.django.account_models import Account, balance_and_fence, before_update, create_tables
 from tests.django.helpers import PATIENCE
 from tests.probes.django import empty_store
 
@@ -23,8 +23,8 @@ LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 
 
 @pytest.fixture(params=LEVELS)
-def level(request: pytest.FixtureRequest, database: str) -> str:
-    """The isolation of every connection. SQLite has one level, and it is neither: a transaction reads a snapshot."""
+def isolation_level(request: pytest.FixtureRequest, database: str) -> str:
+    """The isolation level of all connections. SQLite has only one, with a snapshot per transaction."""
     options = connections.settings["default"].setdefault("OPTIONS", {})
     if database == "postgresql":
         from psycopg import IsolationLevel
@@ -40,27 +40,27 @@ def level(request: pytest.FixtureRequest, database: str) -> str:
 
 
 def balance() -> int:
-    return stored()[0]
+    return balance_and_fence()[0]
 
 
 @contextmanager
-def elsewhere_locked() -> Iterator[Grant]:
-    """Another thread's grant, to be used here."""
+def grant_of_other_thread() -> Iterator[Grant]:
+    """A grant of another thread, for use in this one."""
     grant = elsewhere(locks.lock(LOCK).acquire).result(PATIENCE)
     with grant:
         yield grant
 
 
 def withdraw() -> None:
-    """What a holder does: lock, BEGIN, write, COMMIT, free."""
+    """Acquire, BEGIN, write, COMMIT, release."""
     with locks.lock(LOCK), transaction.atomic():
         account = Account.objects.get()
         account.balance -= 10
         account.save()
 
 
-def test_next_holder_reads_what_was_committed(level: str) -> None:
-    """Both lock before BEGIN and release after COMMIT. The second one waits while the first one writes."""
+def test_next_holder_reads_what_was_committed(isolation_level: str) -> None:
+    """Both acquire before BEGIN and release after COMMIT."""
 
     def second() -> int:
         with locks.lock(LOCK, wait=PATIENCE), transaction.atomic():
@@ -75,10 +75,10 @@ def test_next_holder_reads_what_was_committed(level: str) -> None:
     assert next_holder.result(PATIENCE) == 90
 
 
-def test_write_from_a_snapshot_older_than_the_lock_is_refused(level: str, database: str) -> None:
-    """The transaction began, and read something, before the lock was acquired: under the lock it reads what was
-    before. The fence refuses the write, or the database itself."""
-    stale = level == "REPEATABLE READ"
+def test_write_from_a_snapshot_older_than_the_lock_is_refused(isolation_level: str, database: str) -> None:
+    """The transaction began before the lock was acquired, so that it reads old rows. Its write is refused by the fence, or
+    by the database."""
+    stale = isolation_level == "REPEATABLE READ"
     refusals: dict[str, Any] = {"mariadb": StaleGrant, "postgresql": OperationalError, "sqlite": OperationalError}
 
     def write() -> None:
@@ -96,14 +96,14 @@ def test_write_from_a_snapshot_older_than_the_lock_is_refused(level: str, databa
             write()
         assert balance() == 90
         if database == "mariadb":
-            assert caught.value.stored == stored()[1] > 0  # what is committed, not what the snapshot shows
+            assert caught.value.stored == balance_and_fence()[1] > 0  # the committed fence, not that of the snapshot
     else:
         write()
         assert balance() == 40
 
 
-def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(level: str, database: str) -> None:
-    """[L2] One row of two is refused, although the snapshot doesn't show why: so is the other one."""
+def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(isolation_level: str, database: str) -> None:
+    """[L2] One of two rows is refused, although the snapshot has its old fence; so is the other one."""
     Account.objects.create()
     grant = locks.lock(LOCK).acquire()
 
@@ -118,18 +118,18 @@ def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(level: str, datab
         elsewhere(take_over).result(PATIENCE)
         fenced_update(Account.objects.all(), grant, balance=0)
 
-    refused = OperationalError if level == "REPEATABLE READ" and database != "mariadb" else StaleGrant
+    refused = OperationalError if isolation_level == "REPEATABLE READ" and database != "mariadb" else StaleGrant
     with pytest.raises(refused) as caught:
         write()
     if refused is StaleGrant:
         assert "a later holder has written" in str(caught.value)
-    assert (stored(1)[0], stored(2)[0]) == (1, 100)
+    assert (balance_and_fence(1)[0], balance_and_fence(2)[0]) == (1, 100)
     with pytest.raises(LockLost):
         grant.release()
 
 
-def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str) -> None:
-    """[L2] The later holder has written and not committed. The fence is compared with what it commits."""
+def test_late_write_that_waits_for_the_row_is_refused(isolation_level: str, database: str) -> None:
+    """[L2] The later holder has written but not committed. The fence is compared with the committed one."""
     grant = locks.lock(LOCK).acquire()
     asked: Future[None] = Future()
 
@@ -138,12 +138,12 @@ def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str)
             fenced_update(ONE, grant, balance=0)
 
     empty_store()
-    with elsewhere_locked() as later, transaction.atomic():
+    with grant_of_other_thread() as later, transaction.atomic():
         fenced_update(ONE, later, balance=1)
         waiting = elsewhere(late)
         asked.result(PATIENCE)
-    # PostgreSQL's snapshot forbids the write by itself, if the UPDATE came before the other one's COMMIT
-    snapshot = (level, database) == ("REPEATABLE READ", "postgresql")
+    # PostgreSQL itself refuses the write if the UPDATE came before the other COMMIT
+    snapshot = (isolation_level, database) == ("REPEATABLE READ", "postgresql")
     with pytest.raises((StaleGrant, OperationalError) if snapshot else StaleGrant):
         waiting.result(PATIENCE)
     assert balance() == 1

@@ -1,4 +1,4 @@
-"""`locks`: settings are read late and again when they change; one engine per server; no I/O before it is needed."""
+"""`locks`: settings are read lazily and after changes; one engine per server; no I/O before the first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 class TestSettings:
     def test_settings_are_read_again_under_override_settings(self, settings: Any) -> None:
-        """[D53] By lock objects and decorated functions; those of a borrowed cache, too."""
+        """[D53] By lock objects and decorated functions, including the settings of a borrowed cache."""
         work = redis_lock("order")(lambda: locks.lock("order").holder().lease_left)
         for _ in range(2):
             assert locks.lock("order").options.lease == 30_000
@@ -36,7 +36,7 @@ class TestSettings:
             assert locks["default"].settings.location == url
 
     def test_held_lock_outlives_a_change_of_settings(self, redis_locks: str) -> None:
-        """And `close_all()`, after which locks work on."""
+        """Also `close_all()`, after which locks still work."""
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "KEY_PREFIX": "other"}}):
             grant = locks.lock("order").acquire()
         with locks.lock("order"):
@@ -49,7 +49,7 @@ class TestSettings:
             assert grant.held
 
     def test_alias_has_one_client_and_a_server_one_engine(self, settings: Any) -> None:
-        """[D35] Nothing is made per thread or request. `locks.x` is `locks["default"].x`."""
+        """[D35] Nothing is created per thread or request. `locks.x` is `locks["default"].x`."""
         settings.REDIS_LOCKS = {name: {"LOCATION": "redis://127.0.0.1/1"} for name in ("default", "same")}
         assert list(locks) == ["default", "same"]
         assert (locks.lock("a").alias, locks["same"].lock("a").alias) == ("default", "same")
@@ -62,8 +62,8 @@ class TestSettings:
 
 
 @pytest.fixture(params=["memory", "redis"])
-def twins(request: pytest.FixtureRequest, settings: Any) -> None:
-    """Aliases a and b on one server, c beside them with a prefix of its own."""
+def two_aliases_of_one_server(request: pytest.FixtureRequest, settings: Any) -> None:
+    """Aliases a and b on one server, and c on the same server with another prefix."""
     here: dict[str, Any] = {"BACKEND": MEMORY}
     there = here
     if request.param == "redis":
@@ -72,10 +72,10 @@ def twins(request: pytest.FixtureRequest, settings: Any) -> None:
     settings.REDIS_LOCKS = {"default": here, "a": here, "b": there, "c": {**here, "KEY_PREFIX": "other"}}
 
 
-@pytest.mark.usefixtures("twins")
+@pytest.mark.usefixtures("two_aliases_of_one_server")
 class TestTwoAliasesOfOneServer:
-    def test_holder_through_another_alias_gets_LockAlreadyHeld(self) -> None:
-        """[F23] It would wait for itself. An rlock enters again, and another prefix has other locks."""
+    def test_second_acquire_by_another_alias_of_the_server_raises_LockAlreadyHeld(self) -> None:
+        """[F23] It would wait for itself. An rlock re-enters; another prefix has other locks."""
         with locks["a"].lock("order"):
             with pytest.raises(LockAlreadyHeld) as raised:
                 locks["b"].lock("order", wait=-1).acquire()
@@ -86,7 +86,7 @@ class TestTwoAliasesOfOneServer:
         with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
             assert inner.fence == outer.fence
 
-    def test_another_thread_is_excluded_through_either_alias_and_woken(self) -> None:
+    def test_two_aliases_of_one_server_exclude_each_other_and_notify_waiters(self) -> None:
         """[F23]"""
         outcome: list[Grant] = []
         waiter = threading.Thread(target=lambda: outcome.append(locks["b"].lock("order", wait=PATIENCE).acquire()))
@@ -101,7 +101,7 @@ class TestTwoAliasesOfOneServer:
 
 
 def python(script: str, *arguments: str) -> list[str]:
-    """Run a script with the project on its path and no Django settings; the lines that it prints."""
+    """Run a script without Django settings. Return its output lines."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     finished = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
@@ -116,7 +116,7 @@ def python(script: str, *arguments: str) -> list[str]:
 
 
 class TestWithoutDjango:
-    def test_program_without_django_settings_calls_configure(self, redis_url: str) -> None:
+    def test_program_without_django_settings_uses_configure(self, redis_url: str) -> None:
         """[F20]"""
         script = """
             import sys
@@ -145,7 +145,7 @@ class TestWithoutDjango:
         assert shown == ["True False", "7000", "none"]
 
     def test_settings_win_over_configure(self) -> None:
-        """[F20] Which is checked as they are."""
+        """[F20] The arguments of configure are checked like settings."""
         handler = type(locks)()
         handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 7}})
         assert handler["default"].settings.lease == 30_000
@@ -157,9 +157,9 @@ class TestWithoutDjango:
                 handler["default"]
 
 
-def test_start_of_django_does_no_io() -> None:
-    """At import, in `ready()`, in the checks, and when lock objects and decorators are made: neither a connection nor a
-    thread. Nothing but `contrib.drf` imports Django REST framework."""
+def test_start_of_django_opens_no_connection_and_starts_no_thread() -> None:
+    """At import, in `ready()`, in checks, and when lock objects and decorators are created. Only `contrib.drf` imports
+    Django REST framework."""
     script = """
         import logging, socket, sys, threading
 
@@ -167,7 +167,7 @@ def test_start_of_django_does_no_io() -> None:
 
         def refuse(*args):
             tried.append(args)
-            raise OSError("nobody may connect here")
+            raise OSError("connections aren't allowed here")
 
         for name in ("connect", "connect_ex", "sendto"):
             setattr(socket.socket, name, refuse)

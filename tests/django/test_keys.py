@@ -1,4 +1,4 @@
-"""What a decorated call locks, and every callable that can be decorated, beside other decorators."""
+"""Keys of decorated calls: templates, callables and defaults; and decorated callables with other decorators."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lazy(value: Any) -> Any:
     return SimpleLazyObject(lambda: value)
 
 
-# Over a request
+# Keys from a request
 
 
 @redis_lock("order:{pk}")
@@ -121,7 +121,7 @@ urlpatterns = [
 
 
 class TestViews:
-    def test_url_arguments_request_and_self_are_named(self, client: Client) -> None:
+    def test_key_of_a_view_uses_url_arguments_request_and_self(self, client: Client) -> None:
         """On functions, methods and under method_decorator."""
         for url, expected in (
             ("/by-url/5/", "order:5"),
@@ -134,17 +134,17 @@ class TestViews:
         ):
             assert client.get(url).content.decode() == expected, url
 
-    def test_headers_and_query_can_be_named(self, client: Client) -> None:
-        """What is missing is the client's mistake."""
+    def test_key_of_a_view_uses_headers_and_query(self, client: Client) -> None:
+        """A missing one is the client's error."""
         response = client.post("/by-header/?cart=7", headers={"Idempotency-Key": "k:1"})
         assert response.content == b"pay:k%3A1:post:7"
         for url, headers in (("/by-header/?cart=7", {}), ("/by-header/", {"Idempotency-Key": "k:1"})):
             assert client.post(url, headers=headers).status_code == 400
 
-    def test_request_that_lacks_what_the_key_needs_is_answered_400(
+    def test_request_without_a_value_of_the_key_is_400(
         self, rf: RequestFactory, caplog: pytest.LogCaptureFixture, memory_locks: Any
     ) -> None:
-        """[D6] Or as `on_key_error` says: any client could cause a 500. What isn't the request's doing raises."""
+        """[D6] Or the status of `on_key_error`; otherwise clients could cause a 500. Other errors raise."""
         key = "pay:{request.GET[cart]}"
         for url in ("/", "/?cart="):
             response = redis_lock(key)(answer_one)(rf.get(url, headers={"accept": "application/json"}))
@@ -154,8 +154,8 @@ class TestViews:
         (surrogate := rf.get("/")).GET = {"cart": "\ud800"}
         assert asyncio.run(redis_lock(key)(aanswer)(surrogate)).status_code == 400
         memory_locks(LOCKS={key: {"ON_KEY_ERROR": 404}})
-        for terms, status in (({"on_key_error": 422}, 422), ({}, 404)):
-            assert redis_lock(key, **terms)(answer_one)(rf.get("/")).status_code == status
+        for options, status in (({"on_key_error": 422}, 422), ({}, 404)):
+            assert redis_lock(key, **options)(answer_one)(rf.get("/")).status_code == status
         assert redis_lock("pay:{_r.GET[cart]}")(lambda _r: None)(rf.get("/")).status_code == 400
         for call in (
             lambda: redis_lock("user:{request.usr.pk}")(answer_one)(rf.get("/")),
@@ -169,8 +169,8 @@ class TestViews:
             with pytest.raises(ValueError, match="on_key_error is 'raise' or a status from 400 to 499"):
                 redis_lock(key, on_key_error=wrong)
 
-    def test_anonymous_user_in_a_key_is_no_key(self, rf: RequestFactory) -> None:
-        """[D22] It isn't one lock for all visitors; the message names the way out."""
+    def test_anonymous_user_in_a_key_raises(self, rf: RequestFactory) -> None:
+        """[D22] Instead of one lock for all visitors. The message says what to write."""
         request = rf.get("/by-user/")
         request.user = lazy(User(pk=7, username="jane"))
         assert by_user(request).content == b"user:7:/by-user/"
@@ -182,8 +182,10 @@ class TestViews:
         assert (raised.value.name, raised.value.alias) == ("user:{request.user.pk}:{request.path}", "default")
 
     @pytest.mark.parametrize("status", [302, 409])
-    def test_visitor_without_a_login_meets_the_lock_only_if_it_is_above(self, status: int, rf: RequestFactory) -> None:
-        """[D21] There a visitor could hold it."""
+    def test_anonymous_request_acquires_the_lock_only_above_login_required(
+        self, status: int, rf: RequestFactory
+    ) -> None:
+        """[D21] There an anonymous visitor could hold it."""
         locked = redis_lock("report")
         view = login_required(locked(answer)) if status == 302 else locked(login_required(answer))
         request = rf.post("/report/")
@@ -194,7 +196,7 @@ class TestViews:
 
     @pytest.mark.django_db(transaction=True)
     def test_key_of_an_async_view_awaits_the_user(self, settings: Any) -> None:
-        """[D23] `request.user` asks the database synchronously."""
+        """[D23] `request.user` would query the database synchronously."""
         settings.MIDDLEWARE = [
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -208,7 +210,7 @@ class TestViews:
 
 
 class TestCallables:
-    def test_callable_is_given_the_arguments_and_its_text_is_unescaped(self) -> None:
+    def test_key_callable_gets_the_arguments_and_its_result_is_not_escaped(self) -> None:
         calls = []
 
         def key_of(*args: Any, **kwargs: Any) -> str:
@@ -218,8 +220,8 @@ class TestCallables:
         assert redis_lock(key=key_of)(lambda a, b=1: key_now())(5, b=6) == "order:5:{x}"
         assert calls == [((5,), {"b": 6})]
 
-    def test_callable_by_keyword_is_the_key_and_a_positional_one_the_function(self) -> None:
-        """Whatever else is given."""
+    def test_callable_as_keyword_is_the_key_and_as_first_argument_the_function(self) -> None:
+        """With any other options."""
 
         def work(x: int) -> str:
             return f"{x} {key_now()}"
@@ -234,8 +236,8 @@ class TestCallables:
         with pytest.raises(TypeError, match="key=lambda"):
             redis_lock(lambda request: "order")
 
-    def test_result_that_is_no_text_raises_LockKeyError(self) -> None:
-        """The message names the function and not the value."""
+    def test_key_callable_that_returns_no_text_raises_LockKeyError(self) -> None:
+        """The message has the name of the function, not the value."""
 
         @redis_lock(key=lambda: value, name="orders")
         def work() -> None:
@@ -249,8 +251,8 @@ class TestCallables:
             assert "jane" not in str(raised.value)
             assert " 5" not in str(raised.value)
 
-    def test_key_of_an_async_function_may_be_made_by_an_async_callable(self) -> None:
-        """Or a plain one. Its result is a text."""
+    def test_key_callable_of_an_async_function_may_be_async(self) -> None:
+        """Its result is checked like that of a plain one."""
 
         async def akey(pk: object) -> object:
             return pk
@@ -262,8 +264,8 @@ class TestCallables:
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
             redis_lock(key=akey)(lambda pk: None)
 
-    def test_exception_of_a_callable_is_raised_with_a_note(self) -> None:
-        """[D24] Also of one that takes other arguments. And nothing is held."""
+    def test_exception_of_a_key_callable_is_raised_with_a_note(self) -> None:
+        """[D24] Also if it doesn't accept the arguments. Nothing is locked."""
 
         def wrong(pk: int) -> str:
             raise LookupError(pk)
@@ -298,15 +300,15 @@ class SecondView(View):
 
 
 class TestWithoutAKey:
-    def test_key_is_name_or_module_and_qualified_name(self) -> None:
-        """[D49] One lock for all calls of the function; a renamed one has another. A name may have braces."""
+    def test_default_key_is_the_name_or_module_and_qualified_name(self) -> None:
+        """[D49] One lock for all calls of the function. A name may have braces."""
         assert bare() == f"{__name__}.bare"
         assert redis_lock(name="a{b}")(key_now)() == "a{b}"
         for decorate in (redis_lock(), redis_lock(expire=5), redis_lock(key=None)):
             assert decorate(key_now)() == f"{__name__}.key_now"
 
-    def test_key_of_a_view_is_that_of_its_method_or_class(self, rf: RequestFactory) -> None:
-        """[D45] Not the helper of the decorator."""
+    def test_default_key_of_a_view_names_its_method_or_class(self, rf: RequestFactory) -> None:
+        """[D45] Not the wrapper that `method_decorator` makes."""
         decorated = method_decorator(redis_lock, name="get")(type("Own", (FirstView,), {}))
         for view, key in (
             (decorated.as_view(), "FirstView.get"),
@@ -315,7 +317,7 @@ class TestWithoutAKey:
         ):
             assert view(rf.get("/")).content.decode() == f"{__name__}.{key}"
 
-    def test_key_of_a_partial_is_its_function_and_of_an_object_or_method_its_class(self) -> None:
+    def test_default_key_of_a_partial_names_its_function_and_of_an_object_its_class(self) -> None:
         """All instances share it."""
 
         class Shop:
@@ -393,15 +395,15 @@ class Work:
 
 
 class AsyncWork:
-    """asyncio doesn't know that a call of it is to be awaited."""
+    """An object with an async call, which `asyncio.iscoroutinefunction` doesn't detect."""
 
     async def __call__(self, x: int) -> str:
         return key_now()
 
 
 def test_decorated_function_is_bound_as_a_method() -> None:
-    """[D47] Of an instance, of the class, of a subclass that calls super(), below property, cached_property, classmethod,
-    staticmethod and partialmethod, whose arguments are in the key; not where it is set on an instance."""
+    """[D47] By an instance, the class, or super(); below property, cached_property, classmethod, staticmethod and
+    partialmethod. Not if it is set on an instance."""
     order: Any = Order(5)
     assert order.ship.__self__ is order
     assert order.ship() == Order.ship(order) == order.ship(part="all") == "order:5:all"
@@ -418,7 +420,7 @@ def test_decorated_function_is_bound_as_a_method() -> None:
 
 
 def test_object_or_its_call_method_may_be_decorated() -> None:
-    """One with an async call becomes a coroutine function; a builtin has a signature."""
+    """An object with an async call becomes a coroutine function. Builtins work, too."""
     assert Work()(5) == "call:5"
     decorated = redis_lock("object:{x}")(AsyncWork())
     assert inspect.iscoroutinefunction(decorated)
@@ -429,7 +431,7 @@ def test_object_or_its_call_method_may_be_decorated() -> None:
 
 
 def test_decorated_function_pickles_and_copies_by_name() -> None:
-    """For pools of processes. A bound one pickles with its object."""
+    """For process pools. A bound method is pickled with its object."""
     for function in (by_name, aby_name, Order.ship, Order.aship):
         assert pickle.loads(pickle.dumps(function)) is function
         assert copy.deepcopy(function) is function
@@ -476,11 +478,11 @@ if task is not None:
 @pytest.mark.skipif(task is None, reason="django.tasks came with Django 6.0")
 class TestTasks:
     @pytest.fixture(autouse=True)
-    def at_once(self, settings: Any) -> None:
+    def immediate_tasks(self, settings: Any) -> None:
         settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}}
 
     def test_lock_below_task_is_held_while_the_task_runs(self) -> None:
-        """[D46] With context and async too."""
+        """[D46] Also with context, and async."""
         assert build_report.enqueue(2031).return_value == "report:2031"
         assert build_with_context.enqueue(year=2031).return_value == "report:1:2031"
         assert abuild_report.enqueue(2031).return_value == "report:2031"
@@ -493,6 +495,6 @@ class TestTasks:
 
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("report:{year}")])
     def test_lock_above_task_raises_TypeError(self, decorate: Any) -> None:
-        """[D46] It would hold while the task is queued, and hide `enqueue`."""
+        """[D46] The decorated object would hide `enqueue`."""
         with pytest.raises(TypeError, match="@redis_lock goes below the task decorator of"):
             decorate(build_report)

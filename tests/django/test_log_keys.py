@@ -9,26 +9,34 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockError, LockLost, inspection, locks, redis_lock
-from tests.django.admin_site import LIST, VIEW, detail, keys, text, urlpatterns, visitor
-from tests.django.helpers import PATIENCE, held_elsewhere, in_thread, until
+from tests.django.admin_site import (
+    LIST,
+    VIEW,
+    client_with_permissions,
+    listed_keys,
+    lock_url,
+    urlpatterns,
+    visible_text,
+)
+from tests.django.helpers import PATIENCE, held_elsewhere, in_thread, wait_until
 
 __all__ = ["urlpatterns"]
 
 KEY = "person:zoe"
 
 
-def lock(**terms: Any) -> Any:
-    return locks.lock(KEY, **terms)
+def lock(**options: Any) -> Any:
+    return locks.lock(KEY, **options)
 
 
 def everything_that_is_logged(settings: Any, closed_port: int) -> None:
-    """A busy lock, one that is released by force, lost, not renewed, and a store that is down."""
+    """Log all events: a busy lock, a forced release, a loss, a failed renewal, and an unreachable store."""
     with held_elsewhere(KEY):
         assert lock().acquire(timeout=0) is None
     with pytest.raises(LockLost), lock():
         in_thread(lambda: lock().force_release(reason="it hangs"))
     grant = in_thread(lock(expire=0.2, wait=PATIENCE, on_lost=lambda _: 1 / 0).acquire)
-    until(lambda: grant.lost)
+    wait_until(lambda: grant.lost)
     locks["default"].engine.wait_until_idle(PATIENCE)
     with suppress(LockLost):
         grant.release()
@@ -44,7 +52,7 @@ def everything_that_is_logged(settings: Any, closed_port: int) -> None:
 def test_records_from_INFO_on_have_a_digest_instead_of_the_key(
     caplog: pytest.LogCaptureFixture, settings: Any, redis_url: str, closed_port: int, log_keys: bool
 ) -> None:
-    """[D9] Neither in the text nor in what services that collect errors send on; unless LOG_KEYS says so."""
+    """[D9] Neither the text nor the attributes of the record have the key, unless LOG_KEYS is True."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "LOG_KEYS": log_keys}}
     caplog.set_level(logging.DEBUG, "django_redis_locks")
     digest = inspection.find(KEY).digest
@@ -59,12 +67,12 @@ def test_records_from_INFO_on_have_a_digest_instead_of_the_key(
 
 
 @pytest.mark.django_db
-def test_digest_of_the_log_leads_to_its_lock(store: str) -> None:
-    """[D9] In the admin's search, on the page of the lock; of a long key too, of which a listing has only a part."""
-    client = visitor(VIEW)
+def test_digest_in_the_log_finds_its_lock(store: str) -> None:
+    """[D9] By the search of the admin, and on the page of the lock; also for a long key, which lists truncate."""
+    client = client_with_permissions(VIEW)
     for key in (KEY, "person:" + "x" * 300):
         with held_elsewhere(key, expire=60), held_elsewhere("person:bob", expire=60):
             digest = inspection.find(key).digest
-            (found,) = keys(client.get(LIST, {"q": digest}))
-            assert digest in text(client.get(detail(found)))
+            (found,) = listed_keys(client.get(LIST, {"q": digest}))
+            assert digest in visible_text(client.get(lock_url(found)))
             assert digest != inspection.find("person:bob").digest

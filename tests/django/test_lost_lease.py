@@ -1,4 +1,4 @@
-"""A lease that ran out during the call: the result stands, and the loss is sent as a signal and logged."""
+"""A lease that expired during the call: the result is returned, and the loss is sent as a signal and logged."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.probes.django import events
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "view", "exception"])
-def test_result_or_exception_outlives_the_loss(
-    kind: str, manual_clock: ManualClock, rf: RequestFactory, seen: Events, caplog: pytest.LogCaptureFixture
+def test_result_or_exception_of_a_call_is_kept_when_its_lease_is_lost(
+    kind: str, manual_clock: ManualClock, rf: RequestFactory, received: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """[D30] Of a call, of a view its own answer; an exception isn't masked. The lock is lost once and never released."""
+    """[D30] A view's own response is sent, and an exception isn't masked. One loss is sent, and no release."""
     order = redis_lock("order", expire=30)
 
     @order
@@ -40,11 +40,11 @@ def test_result_or_exception_outlives_the_loss(
     else:
         with pytest.raises(LookupError):
             slow(rf.get("/"))
-    (lost,) = seen.of(events.Lost)
+    (lost,) = received.of(events.Lost)
     assert (lost.key, lost.name, lost.alias, lost.why) == ("order", "order", "default", "expired")
     assert lost.fence
     assert 30 < lost.held < 32
-    assert seen.of(events.Released) == []
+    assert received.of(events.Released) == []
     (record,) = [record for record in caplog.records if record.name == "django_redis_locks.lost"]
     assert record.levelname == "ERROR"
     assert record.getMessage().startswith("Lock order was lost while it was held (expired)")

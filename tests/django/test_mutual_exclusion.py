@@ -44,8 +44,8 @@ ASYNC: dict[str, Callable[[], Awaitable[Any]]] = {
 ON_REDIS = ("function", "method", "stacked", "reentrant", "/function/", "/dispatch/", "/get-direct/", "/stacked/")
 
 
-def judged(result: Any) -> str:
-    """Of a call or a response: "done" or "refused"."""
+def verdict_of(result: Any) -> str:
+    """Return "done" or "refused" for the result of a call, or for a response."""
     if isinstance(result, LockNotAcquired):
         assert result.waited < AT_ONCE
         assert 0 < result.retry_after <= 30
@@ -65,16 +65,16 @@ def judged(result: Any) -> str:
 
 def outcome(call: Callable[[], Any]) -> str:
     try:
-        return judged(call())
+        return verdict_of(call())
     except LockNotAcquired as error:
-        return judged(error)
+        return verdict_of(error)
 
 
 async def aoutcome(call: Callable[[], Awaitable[Any]]) -> str:
     try:
-        return judged(await call())
+        return verdict_of(await call())
     except LockNotAcquired as error:
-        return judged(error)
+        return verdict_of(error)
 
 
 def fail() -> None:
@@ -86,7 +86,7 @@ async def afail() -> None:
 
 
 def check_overlap(call: Callable[[], Any]) -> None:
-    """The second call, made during the first, is refused; the third one isn't, nor one after a call that raised."""
+    """Assert that a call during another one is refused, and a later one isn't, even after a call that raised."""
     refused = []
 
     def call_again() -> None:
@@ -105,7 +105,7 @@ def check_overlap(call: Callable[[], Any]) -> None:
 
 
 def check_overlap_in_a_loop(call: Callable[[], Awaitable[Any]]) -> None:
-    """The second call is made while the first one's task waits in its body."""
+    """Assert the same for a call while the task of the first one waits."""
 
     async def scenario() -> None:
         entered, go = asyncio.Event(), asyncio.Event()
@@ -134,18 +134,18 @@ def check_overlap_in_a_loop(call: Callable[[], Awaitable[Any]]) -> None:
 
 @pytest.mark.parametrize("name", SYNC)
 def test_second_call_is_refused_while_the_first_runs(name: str) -> None:
-    """[D51] A view answers with 409. The call after it isn't refused, also if the first one raised."""
+    """[D51] A view responds with 409. A later call isn't refused, even if the first one raised."""
     check_overlap(SYNC[name])
 
 
 @pytest.mark.parametrize("name", ASYNC)
 def test_second_call_is_refused_while_the_first_task_waits(name: str) -> None:
-    """[D43] The lock lasts as long as the body."""
+    """[D43] The lock lasts until the end of the body."""
     check_overlap_in_a_loop(ASYNC[name])
 
 
-def test_second_call_is_refused_on_redis(redis_locks: str) -> None:
-    """The loop's end closes its connections."""
+def test_second_call_is_refused_with_locks_on_redis(redis_locks: str) -> None:
+    """The end of a loop closes its connections."""
     for name in ON_REDIS:
         check_overlap(SYNC[name])
         check_overlap_in_a_loop(ASYNC[name.replace("/", "/async-", 1)])
@@ -153,22 +153,22 @@ def test_second_call_is_refused_on_redis(redis_locks: str) -> None:
 
 class TestViews:
     def test_views_run_under_wsgi_and_asgi(self) -> None:
-        """Twice, each in a thread or a loop of its own, where its lock lives."""
+        """Twice, each time in a new thread or loop."""
         for name in (*SYNC_VIEWS, *ASYNC_VIEWS):
             for _ in range(2):
-                assert judged(get(name)) == judged(asyncio.run(aget(name))) == "done", name
+                assert verdict_of(get(name)) == verdict_of(asyncio.run(aget(name))) == "done", name
 
     def test_busy_inner_lock_frees_the_outer_one(self) -> None:
-        """[D8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
+        """[D8] With two locks on one view: the response is 409, and the outer lock is released."""
         with held_elsewhere("view"):
-            assert judged(get("stacked-inner-busy")) == "refused"
-        assert judged(get("stacked-inner-busy")) == "done"
+            assert verdict_of(get("stacked-inner-busy")) == "refused"
+        assert verdict_of(get("stacked-inner-busy")) == "done"
 
 
 class TestFunctions:
     def test_recursive_call_raises_LockAlreadyHeld(self) -> None:
-        """[F5] At once, also if it has a wait; the message names the way out. [D42] A task that the body starts inherits
-        its context; it is refused instead of let in or left waiting."""
+        """[F5] At once, even with a wait; the message says what to write. [D42] So does a call in a task that the body
+        starts, which inherits its context."""
         for wait in (None, 5, -1):
             decorated = redis_lock("order", wait=wait)(lambda: decorated())  # noqa: B023, PLW0108 - the same call
             with pytest.raises(LockAlreadyHeld, match="reentrant=True"):
@@ -183,7 +183,7 @@ class TestFunctions:
             asyncio.run(work(1))
 
     def test_synchronous_call_in_a_loop_raises_SynchronousOnlyOperation(self, redis_locks: str) -> None:
-        """[F5] [F17] And leaves nothing locked; a task that holds the lock gets LockAlreadyHeld without asking the store."""
+        """[F5] [F17] Nothing stays locked. In a task that holds the lock it raises LockAlreadyHeld without a request."""
 
         async def scenario() -> None:
             with pytest.raises(
@@ -202,7 +202,7 @@ class TestFunctions:
         asyncio.run(scenario())
 
     def test_recursive_reentrant_call_enters_again(self) -> None:
-        """With `reentrant=True` it may enter again; the last exit frees it."""
+        """With `reentrant=True`. The last exit releases."""
         depths = []
 
         @redis_lock("order", reentrant=True)
@@ -218,7 +218,7 @@ class TestFunctions:
         in_thread(lambda: work(0))
 
     def test_current_grant_is_that_of_the_innermost_call(self) -> None:
-        """Which may release it early."""
+        """It can be released early."""
 
         @redis_lock("outer")
         def outer() -> tuple[str, str, str]:

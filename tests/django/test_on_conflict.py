@@ -1,5 +1,5 @@
-"""`on_conflict=`: a handler, "raise" or "skip" for a call whose lock is busy, built-in < alias < LOCKS[name] < call site;
-and LockMiddleware, which answers for what has no lock of its own."""
+"""`on_conflict=` for a busy lock: a handler, "raise" or "skip", by alias, LOCKS[name] or call site; and LockMiddleware, which
+responds for services in views without a lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django.urls import path
 from django.views import View
 
 from django_redis_locks import LockAlreadyHeld, LockBackendError, LockNotAcquired, answers, locks, redis_lock
-from tests.django.helpers import Events, ask, held_elsewhere, in_thread, outcome, refused
+from tests.django.helpers import Events, held_elsewhere, in_thread, result_of, send_refused_request, send_request
 from tests.probes.django import events
 
 
@@ -163,33 +163,33 @@ def installed(settings: Any) -> None:
 
 class TestHandler:
     def test_response_of_a_handler_is_the_answer(self, rf: RequestFactory) -> None:
-        """For any kind of callable; a free lock doesn't call it."""
+        """For any kind of callable. It isn't called if the lock is free."""
         for name, handler in HANDLERS.items():
             for make in (decorated, adecorated)[name == "lambda-of-async" :]:
                 view = make(on_conflict=handler)
                 with held_elsewhere("order"):
-                    response = outcome(view, rf.get("/"))
+                    response = result_of(view, rf.get("/"))
                 assert (response.status_code, response.content) == (418, b"teapot order 409"), name
-                assert outcome(view, rf.get("/")).content == b"done", name
+                assert result_of(view, rf.get("/")).content == b"done", name
 
     @pytest.mark.django_db
     def test_handler_answers_under_wsgi_and_asgi(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] [D41] An asynchronous one of a synchronous method too, in its thread under ASGI. A synchronous one runs
-        where Django's own synchronous code does, and may ask the database. Django warns of none of these answers."""
+        """[D26] [D41] Also an async handler of a sync method. A sync handler runs in Django's sync thread and may use the
+        database. Django logs no warning for these responses."""
         with caplog.at_level(logging.INFO):
             for asgi in (False, True):
                 for url in ("/view/", "/async-view/", "/async-handler/", "/class/"):
-                    assert refused(url, asgi=asgi).status_code == 418, url
-                assert refused("/class/", "post", asgi=asgi).status_code == 418
-            assert refused("/database/", asgi=True).status_code == 418
+                    assert send_refused_request(url, asgi=asgi).status_code == 418, url
+                assert send_refused_request("/class/", "post", asgi=asgi).status_code == 418
+            assert send_refused_request("/database/", asgi=True).status_code == 418
         assert {record.name for record in caplog.records} == {"django_redis_locks.acquire"}
 
-    def test_handler_is_given_status_retry_after_and_cool_down(self, rf: RequestFactory) -> None:
-        """[D 2.4] Of the call site; or answers with them as we do."""
-        seen = []
+    def test_handler_gets_status_retry_after_and_rate_limited(self, rf: RequestFactory) -> None:
+        """Those of the call site. It may build the default response from them."""
+        received = []
 
         def handler(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
-            seen.append((refused.status, refused.rate_limited))
+            received.append((refused.status, refused.rate_limited))
             return answers.answer(request, refused)
 
         with held_elsewhere("order", expire=900):
@@ -200,11 +200,11 @@ class TestHandler:
         response = view(rf.get("/"))
         assert (response.status_code, 870 < int(response["Retry-After"]) <= 900) == (429, True)
         assert response.content == b"This was done not long ago. Try again later.\n"
-        assert seen == [(423, False), (429, True)]
+        assert received == [(423, False), (429, True)]
         locks.lock("order").force_release()
 
     def test_store_that_is_down_calls_no_handler(self, rf: RequestFactory, store_down: str) -> None:
-        """It is 503 as ever, whatever the options."""
+        """The response is 503."""
         for how in (teapot, "raise"):
             response = decorated(on_conflict=how, status=423, retry_after=False)(rf.get("/"))
             assert (response.status_code, response["Retry-After"]) == (503, "5")
@@ -212,19 +212,19 @@ class TestHandler:
             redis_lock("order", on_conflict="skip")(lambda: None)()
 
     def test_call_that_is_no_view_calls_no_handler(self, memory_locks: Any) -> None:
-        """[D 2.4] A function's result isn't a response. Nor is one of the project called; nor for a helper of a view."""
+        """Neither its own handler nor that of the settings: the result of a function isn't a response. So for a helper of a view."""
         for handler in (teapot, ateapot, "raise", None):
             memory_locks(**({} if handler else {"ON_CONFLICT": teapot}))
             for function in (lambda: None, noop):
                 with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-                    outcome(redis_lock("order", on_conflict=handler)(function))
+                    result_of(redis_lock("order", on_conflict=handler)(function))
             with held_elsewhere("helper"):
-                assert ask("/undecorated/").content == b"LockNotAcquired"
+                assert send_request("/undecorated/").content == b"LockNotAcquired"
 
 
 class TestBadHandler:
-    def test_mistake_of_a_handler_is_raised_with_the_conflict_as_its_cause(self, rf: RequestFactory) -> None:
-        """[D52] At once, not in whatever takes a result for a response. The lock around it is free."""
+    def test_error_of_a_handler_is_raised_with_the_conflict_as_its_cause(self, rf: RequestFactory) -> None:
+        """[D52] Including a result that is no response. An outer lock is released."""
         for how, kind, match in (
             (raises(LookupError("oops")), LookupError, "oops"),
             (wrong, TypeError, "a handler returns an HttpResponse, not str"),
@@ -235,7 +235,7 @@ class TestBadHandler:
             for make in (decorated, adecorated):
                 outer = redis_lock("outer")(make(on_conflict=how))
                 with held_elsewhere("order"), pytest.raises(kind, match=match) as raised:
-                    outcome(outer, rf.get("/"))
+                    result_of(outer, rf.get("/"))
                 assert isinstance(raised.value.__cause__, LockNotAcquired)
                 assert raised.value.__cause__.name == "order"
                 blamed = "The on_conflict handler of lock order raised this" in str(
@@ -246,7 +246,7 @@ class TestBadHandler:
         with held_elsewhere("order"), pytest.raises(TypeError, match="an HttpResponse, not coroutine"):
             decorated(on_conflict=HANDLERS["lambda-of-async"])(rf.get("/"))
 
-    def test_handler_may_raise_the_conflict_or_what_django_answers(self, rf: RequestFactory) -> None:
+    def test_handler_may_raise_the_conflict_or_an_exception_that_django_handles(self, rf: RequestFactory) -> None:
         def again(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
             raise refused
 
@@ -254,12 +254,12 @@ class TestBadHandler:
             decorated(on_conflict=again)(rf.get("/"))
         assert raised.value.__cause__ is None
         assert not hasattr(raised.value, "__notes__")
-        assert refused("/forbids/").status_code == 403
+        assert send_refused_request("/forbids/").status_code == 403
 
 
 class TestSkip:
-    def test_skip_returns_None_without_a_call(self) -> None:
-        """[D52] Of a helper of a view, too."""
+    def test_skip_returns_None_without_calling_the_function(self) -> None:
+        """[D52] Also for a helper of a view."""
         runs: list[int] = []
 
         async def awork() -> int:
@@ -268,25 +268,25 @@ class TestSkip:
         for function in (lambda: runs.append(1) or 5, awork):
             work = redis_lock("order", on_conflict="skip")(function)
             with held_elsewhere("order"):
-                assert outcome(work) is None
+                assert result_of(work) is None
             assert runs == []
-            assert outcome(work) == 5
+            assert result_of(work) == 5
             runs.clear()
         with held_elsewhere("helper"):
-            assert ask("/skipping-helper/").content == b"None"
-        assert ask("/skipping-helper/").content == b"served"
+            assert send_request("/skipping-helper/").content == b"None"
+        assert send_request("/skipping-helper/").content == b"served"
 
     def test_skip_of_a_view_raises_TypeError(self) -> None:
         """[D52] At its first request, whether the lock is busy or not."""
         for url in ("/skip/", "/async-skip/"):
             with pytest.raises(TypeError, match='is a view and has on_conflict="skip", which returns None'):
-                ask(url)
+                send_request(url)
             in_thread(lambda: locks.lock("order", wait=0).acquire().release())
 
 
 class TestLevels:
     def test_LOCKS_wins_over_the_alias_and_the_call_site_over_both(self, memory_locks: Any, rf: RequestFactory) -> None:
-        """[F9] The alias's is the default of the project. Where "raise" is in force LockNotAcquired leaves the view."""
+        """[F9] With "raise" the view raises LockNotAcquired."""
         path, apath = f"{__name__}.teapot", f"{__name__}.ateapot"
         for alias, name, here, status in (
             (teapot, None, None, 418),
@@ -304,17 +304,19 @@ class TestLevels:
             memory_locks(**entries[0], LOCKS={"order": entries[1]})
             for make in (decorated, adecorated):
                 with held_elsewhere("order"), pytest.raises(LockNotAcquired) if status is None else nullcontext():
-                    assert outcome(make(on_conflict=here), rf.get("/")).status_code == status
+                    assert result_of(make(on_conflict=here), rf.get("/")).status_code == status
 
-    def test_use_of_an_alias_imports_no_handler(self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D54] A lock object of a module may be made while the module of the handlers, which imports it, is loading."""
+    def test_lock_object_can_be_created_before_the_handler_can_be_imported(
+        self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[D54] As in a module that the module of the handler imports."""
         memory_locks(ON_CONFLICT="shop.conflicts.answer")
         assert locks.lock("order").key == "order"
         shop: Any = ModuleType("shop.conflicts")
         shop.answer = teapot
         monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
         monkeypatch.setitem(sys.modules, "shop.conflicts", shop)
-        assert refused("/plain/").status_code == 418
+        assert send_refused_request("/plain/").status_code == 418
 
 
 def test_wrong_on_conflict_raises_ValueError_at_decoration() -> None:
@@ -335,42 +337,44 @@ def test_wrong_on_conflict_raises_ValueError_at_decoration() -> None:
 @pytest.mark.parametrize("asgi", [False, True], ids=["wsgi", "asgi"])
 @pytest.mark.usefixtures("installed")
 class TestMiddleware:
-    """`LockMiddleware` answers for services that raise, in views without a lock of their own."""
+    """`LockMiddleware` responds for services that raise, in views without a lock of their own."""
 
-    def test_LockNotAcquired_is_answered_as_by_a_view(self, asgi: bool, caplog: pytest.LogCaptureFixture) -> None:
-        """[D 2.4] Of a lock object, or of a view that raises it; with the status and the retry of a service."""
+    def test_LockNotAcquired_has_the_same_response_as_of_a_view(
+        self, asgi: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """From a lock object or a service, with its status and retry_after."""
         for url in ("/unlocked/", "/async-unlocked/", "/raising/", "/special/"):
             caplog.clear()
             with caplog.at_level(logging.INFO):
-                response = refused(url, asgi=asgi)
+                response = send_refused_request(url, asgi=asgi)
             expected = (423, "7") if url == "/special/" else (409, "60")
             assert (response.status_code, response["Retry-After"]) == expected
             assert response["Cache-Control"] == "no-store"
             assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
-            assert ask(url).content == b"served"
+            assert send_request(url).content == b"served"
 
-    def test_handler_of_the_settings_answers(self, asgi: bool, memory_locks: Any) -> None:
-        """[D52] One that returns no response raises, with the conflict as its cause; "raise" is answered."""
+    def test_handler_of_the_settings_responds(self, asgi: bool, memory_locks: Any) -> None:
+        """[D52] A result that is no response raises with the conflict as cause. With "raise" the middleware responds."""
         for handler in (teapot, ateapot, f"{teapot.__module__}.teapot"):
             entry = {"ON_CONFLICT": handler}
             for table in (entry, {"ON_CONFLICT": "raise", "LOCKS": {"order": entry}}):
                 memory_locks(**table)
-                response = refused("/unlocked/", asgi=asgi)
+                response = send_refused_request("/unlocked/", asgi=asgi)
                 assert (response.status_code, response.content) == (418, b"teapot order 409")
         memory_locks(ON_CONFLICT=wrong)
         with pytest.raises(TypeError, match="a handler returns an HttpResponse, not str") as raised:
-            refused("/unlocked/", asgi=asgi)
+            send_refused_request("/unlocked/", asgi=asgi)
         assert isinstance(raised.value.__cause__, LockNotAcquired)
         memory_locks(ON_CONFLICT="raise")
-        assert refused("/unlocked/", asgi=asgi).status_code == 409
+        assert send_refused_request("/unlocked/", asgi=asgi).status_code == 409
 
-    def test_store_that_is_down_is_503(self, asgi: bool, store_down: str, seen: Events) -> None:
-        """[D 2.4] And a signal."""
-        response = ask("/async-unlocked/" if asgi else "/unlocked/", asgi=asgi)
+    def test_unreachable_store_is_503(self, asgi: bool, store_down: str, received: Events) -> None:
+        """A signal is sent, too."""
+        response = send_request("/async-unlocked/" if asgi else "/unlocked/", asgi=asgi)
         assert (response.status_code, response["Retry-After"]) == (503, "5")
-        (event,) = seen.of(events.BackendFailed)
+        (event,) = received.of(events.BackendFailed)
         assert (event.name, event.alias, event.doing) == ("order", "default", "acquire, answered with 503")
 
-    def test_mistake_of_the_program_stays_500(self, asgi: bool) -> None:
+    def test_other_exceptions_are_still_500(self, asgi: bool) -> None:
         with pytest.raises(LockAlreadyHeld):
-            ask("/twice/", asgi=asgi)
+            send_request("/twice/", asgi=asgi)

@@ -1,4 +1,4 @@
-"""Where an option comes from: built-in < alias < LOCKS[name] < call site."""
+"""Precedence of options: built-in < alias < LOCKS[name] < call site."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ LEVELS: dict[str, tuple[str, Any, list[tuple[str, Any, Any]]]] = {
     ),
     "metadata": ("metadata", FIELDS, [("METADATA", ["pid", "host"], ("host", "pid")), ("METADATA", [], ())]),
 }
-"""Option: attribute of the lock options, built-in; then for alias, LOCKS and call site: what is set, what comes of it."""
+"""Option: attribute, built-in value; then for alias, LOCKS and call site the setting and the resulting value."""
 
 
 @pytest.mark.parametrize("option", LEVELS)
 def test_each_level_wins_over_those_before_it(settings: Any, option: str) -> None:
-    """[F9] For `lock` and `rlock`; a lock of another name isn't touched by LOCKS."""
+    """[F9] For `lock` and `rlock`. LOCKS doesn't change locks with other names."""
     attribute, builtin, levels = LEVELS[option]
     for level in range(len(levels) + 1):
         steps = levels[:level]
@@ -61,7 +61,7 @@ def current_lease(pk: int) -> int:
 
 
 def test_name_of_a_lock_or_call_selects_its_entry_of_LOCKS(memory_locks: Any) -> None:
-    """Of a lock: given, or its key up to the first colon; of a call: given, or its template, or its function."""
+    """The name of a lock is given, or its key up to the first colon; that of a call is given, its template, or its function."""
     function = f"{__name__}.current_lease"
     leases = {"order:{pk}": 20, "cart": 10, function: 5, "order": 1}
     memory_locks(LOCKS={name: {"EXPIRE": lease} for name, lease in leases.items()})
@@ -116,7 +116,7 @@ RENEWED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 
 
 def test_only_expire_at_the_call_site_turns_renewal_off(memory_locks: Any) -> None:
-    """[F8] Unless `renew` says otherwise there or in LOCKS; for lock objects and the decorator."""
+    """[F8] Unless `renew` is set there or in LOCKS; for lock objects and the decorator."""
     for entry, site, renewed in RENEWED:
         memory_locks(**entry)
         with locks.lock("order:5", **site) as grant:
@@ -129,7 +129,7 @@ async def anything() -> None:
 
 
 def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(memory_locks: Any) -> None:
-    """[F9] A call fails at once otherwise: the alias's WAIT is for lock objects."""
+    """[F9] Otherwise a call fails at once: WAIT of the alias is for lock objects."""
     entry: Any
     site: Any
     for entry, site, expected in (
@@ -161,14 +161,14 @@ DECORATOR_OPTIONS: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
     ("status", 423, 423, 429, {}),
     ("retry_after", False, False, 7, {}),
 ]
-"""Option; what LOCKS says and what that means; what the call site says; what LOCKS must say besides."""
+"""Option; setting in LOCKS and its value; argument of the call site; other settings that LOCKS needs."""
 
 
 class TestDecoratorOptions:
-    """What only the decorator has: built-in < LOCKS[name] < call site."""
+    """Options of the decorator only: built-in < LOCKS[name] < call site."""
 
     def test_call_site_wins_over_LOCKS(self, memory_locks: Any) -> None:
-        """[D53] Each level wins over those before it, and another name isn't touched by LOCKS, nor a lock object."""
+        """[D53] LOCKS changes neither other names nor lock objects."""
 
         def chosen(option: str, name: str, **options: Any) -> Any:
             arguments = redis_lock("order:5", **options).keywords["arguments"]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""System checks of `REDIS_LOCKS`: each mistake has an id, a message and a hint, and raises the same at the first use."""
+"""System checks of `REDIS_LOCKS`: id, message and hint of each problem, which is also raised at the first use."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PASSWORD = "hunter2"
 
 
 def messages(tag: str = "redis_locks", *, deploy: bool = False) -> list[CheckMessage]:
-    """But for what depends on the decorators and aliases that the modules of other tests have."""
+    """The messages of the checks, without those about decorators in other test modules."""
     found = run_checks(tags=[tag], include_deployment_checks=deploy)
     return [
         message for message in found if message.id not in ("redis_locks.E060", "redis_locks.W060", "redis_locks.W061")
     ]
 
 
-def only(found: list[CheckMessage]) -> CheckMessage:
+def only_message(found: list[CheckMessage]) -> CheckMessage:
     (message,) = found
     return message
 
@@ -107,7 +107,7 @@ IN_LOCKS_ONLY: list[Problem] = [
 class TestProblems:
     def check(self, settings: Any, entry: dict[Any, Any], where: str, id: str, message: str, hint: str) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
-        found = only(messages())
+        found = only_message(messages())
         assert found.id == f"redis_locks.{id}", entry
         assert isinstance(found, checks.Error if id.startswith("E") else checks.Warning)
         assert found.msg.startswith(where), entry
@@ -116,7 +116,7 @@ class TestProblems:
         assert bool(hint) == bool(found.hint), entry
 
     def test_wrong_entry_gives_one_message_with_id_place_and_hint(self, settings: Any) -> None:
-        """[D53] An entry of LOCKS is checked as strictly as an alias; options of later versions are named as such."""
+        """[D53] Entries of LOCKS are checked like aliases. Options of later versions are named as such."""
         for id, entry, message, hint in IN_ALIAS_ONLY:
             if "LOCATION" not in entry and id in ("E001", "E002", "E003", "E016"):
                 entry = {"LOCATION": URL, **entry}  # noqa: PLW2901
@@ -136,21 +136,21 @@ class TestProblems:
         assert found == ["E001", "E005", "E013", "E013", "E017", "E031"]
 
     def test_setting_or_alias_that_is_no_dict_is_E001(self, settings: Any) -> None:
-        """Or misses: `locks.x` is `locks["default"].x`, so an alias of that name is needed."""
+        """Also if the alias `default` is missing, which `locks.x` needs."""
         for entry in (None, [URL], MEMORY):
             settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
-            message = only(messages())
+            message = only_message(messages())
             assert message.id == "redis_locks.E001"
             assert message.msg == f"REDIS_LOCKS['payments'] must be a dict, not {type(entry).__name__}."
             with pytest.raises(InvalidLockBackend, match="must be a dict"):
                 locks["payments"]
         for table in ([], 5):
             settings.REDIS_LOCKS = table
-            assert only(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
+            assert only_message(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
             with pytest.raises(InvalidLockBackend, match="must be a dict of aliases"):
                 locks.lock("x")
         settings.REDIS_LOCKS = {"payments": {"LOCATION": URL}}
-        message = only(messages())
+        message = only_message(messages())
         assert (message.id, message.msg) == ("redis_locks.E001", "REDIS_LOCKS has no alias 'default'.")
 
 
@@ -165,7 +165,7 @@ RIGHT: list[dict[str, Any]] = [
     {"LOCATION": URL, "OPTIONS": {"socket_timeout": 1, "max_connection_age": 60, "client_name": "shop"}},
     {"LOCATION": URL, "LOCKS": {"order:{pk}": {"EXPIRE": 5, "WAIT": 0, "RENEW": False, "MAX_HOLD": 60}}},
     {"LOCATION": URL, "LOCKS": {"order": {"ON_BACKEND_ERROR": "open", "METADATA": ("host",)}, "b": {}}},
-    {"LOCATION": URL, "ON_CONFLICT": f"{__name__}.only", "LOCKS": {"order": {"ON_CONFLICT": "raise"}}},
+    {"LOCATION": URL, "ON_CONFLICT": f"{__name__}.only_message", "LOCKS": {"order": {"ON_CONFLICT": "raise"}}},
     {"LOCATION": URL, "ON_CONFLICT": "answer", "LOCKS": {"order": {"ON_CONFLICT": lambda request, refused: None}}},
     {"LOCATION": URL, "CACHE": None, "BACKEND": "django_redis_locks.backends.redis.RedisBackend"},
 ]
@@ -180,15 +180,15 @@ class TestRightSettings:
 
 
 class TestNames:
-    def test_alias_of_a_decorator_that_is_missing_is_E060(self, settings: Any) -> None:
-        """[D5] At the first call it would be a 500."""
+    def test_decorator_with_an_unknown_alias_is_E060(self, settings: Any) -> None:
+        """[D5] Without the check the first request would be a 500."""
         _kept = redis_lock("missing:{x}", using="nope")(lambda x: x)
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
         found = [message for message in run_checks(tags=["redis_locks"]) if "missing:{x}" in message.msg]
         assert [(message.id, message.hint) for message in found] == [("redis_locks.E060", "There is 'default'.")]
 
-    def test_name_in_LOCKS_of_no_decorator_is_W060(self, settings: Any) -> None:
-        """[D5] That of a lock object can't be known, unless it says what only a decorator has."""
+    def test_name_in_LOCKS_that_no_decorator_has_is_W060(self, settings: Any) -> None:
+        """[D5] Only if the entry has options of the decorator: names of lock objects aren't known."""
         _kept = redis_lock("invoice:{number}")(lambda number: number)
         names = {"invoice:{nummer}": {"EXPIRE": 5}, "parcel": {"WAIT": 1, "STATUS": 423}, "letter": {"WAIT": 1}}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": names}}
@@ -203,12 +203,12 @@ class TestNames:
         own = {"LOCATION": URL, "KEY_PREFIX": "own"}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "own": own, "twin": {"LOCATION": URL + "?db=3"}}
         found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W061"]
-        assert "REDIS_LOCKS['default'] and ['twin'] have the same database" in only(found).msg
+        assert "REDIS_LOCKS['default'] and ['twin'] have the same database" in only_message(found).msg
 
 
 class TestWarnings:
     def test_memory_backend_is_W004_per_alias(self, settings: Any) -> None:
-        """Silent under DEBUG."""
+        """Not under DEBUG."""
         memory = {"here": {"BACKEND": MEMORY}, "too": {"BACKEND": MEMORY}}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, **memory}
         found = messages()
@@ -221,7 +221,7 @@ class TestWarnings:
         assert messages() == []
 
     def test_cache_in_the_same_database_is_W010(self, settings: Any) -> None:
-        """[D31] W010: `cache.clear()` is FLUSHDB. Another database or server is fine, another spelling isn't."""
+        """[D31] Because `cache.clear()` is FLUSHDB. Also with another spelling of the URL; not with another database or server."""
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://cache:secret@127.0.0.1/3"}}
         settings.REDIS_LOCKS = {
             "default": {"LOCATION": URL},
@@ -242,7 +242,7 @@ class TestWarnings:
         for entry in ({"ON_BACKEND_ERROR": "open"}, {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}):
             settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "cache": {"BACKEND": MEMORY, **entry}}
             assert messages() == []
-            message = only(messages(deploy=True))
+            message = only_message(messages(deploy=True))
             assert message.id == "redis_locks.W026"
             assert message.msg.startswith("REDIS_LOCKS['cache']")
             assert "without a lock while the store is down" in message.msg
@@ -255,11 +255,11 @@ class TestWarnings:
 class TestWithoutTheSetting:
     """[F19]"""
 
-    def test_redis_cache_lends_its_connection(self, settings: Any, redis_url: str) -> None:
-        """[F19] Without REDIS_LOCKS the alias default borrows from the Redis cache default, and W010 says so."""
+    def test_alias_default_borrows_the_connection_of_the_redis_cache(self, settings: Any, redis_url: str) -> None:
+        """[F19] Without REDIS_LOCKS; with W010."""
         del settings.REDIS_LOCKS
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": redis_url}}
-        message = only(messages())
+        message = only_message(messages())
         assert message.id == "redis_locks.W010"
         assert message.msg == "REDIS_LOCKS isn't set: locks are in the database of the cache 'default'."
         assert "cache.clear() deletes the locks" in (message.hint or "")
@@ -267,13 +267,13 @@ class TestWithoutTheSetting:
         with locks.lock("order:1") as grant:
             assert grant.held
 
-    def test_no_redis_cache_is_W003_and_raises_at_first_use(self, settings: Any) -> None:
-        """[F19] Else W003 and, at the first use, InvalidLockBackend; the decorator of an imported module is fine."""
+    def test_project_without_settings_and_redis_cache_has_W003_and_raises_at_first_use(self, settings: Any) -> None:
+        """[F19] InvalidLockBackend at the first use. Decorating functions works."""
         from django_redis_locks import redis_lock
 
         del settings.REDIS_LOCKS
         settings.CACHES = {"default": {"BACKEND": LOCMEM_CACHE}}
-        message = only(messages())
+        message = only_message(messages())
         assert message.id == "redis_locks.W003"
         assert "the cache 'default' isn't on Redis: locks can't be used" in message.msg
         assert "'LOCATION': 'redis://127.0.0.1:6379/0'" in (message.hint or "")
@@ -284,7 +284,7 @@ class TestWithoutTheSetting:
 
 
 def test_wrong_or_unknown_alias_raises_at_its_first_use(settings: Any) -> None:
-    """[F19] With message and hint; the others work. A warning doesn't raise."""
+    """[F19] With message and hint. Other aliases work, and warnings don't raise."""
     for _, entry, message, hint in [*AT_BOTH_LEVELS[:1], *IN_ALIAS_ONLY[:2], *IN_ALIAS_ONLY[5:9]]:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"LOCATION": URL, **entry}}
         locks.lock("order")
@@ -301,7 +301,7 @@ def test_wrong_or_unknown_alias_raises_at_its_first_use(settings: Any) -> None:
 
 class TestPasswords:
     def test_password_is_in_no_message(self, settings: Any) -> None:
-        """[D54] Neither a check nor the exception shows it."""
+        """[D54] Neither of a check nor of the exception."""
         url = f"redis://user:{PASSWORD}@host/0"
         for entry in (
             {"LOCATION": f"http://user:{PASSWORD}@host:6379/0"},
@@ -314,7 +314,7 @@ class TestPasswords:
             {"BACKEND": MEMORY, "OPTIONS": {"passwort": PASSWORD}},
         ):
             settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "bad": entry}
-            message = only(messages())
+            message = only_message(messages())
             assert PASSWORD not in f"{message!r} {message} {message.hint}"
             with pytest.raises(InvalidLockBackend) as raised:
                 locks["bad"]
@@ -331,7 +331,7 @@ class TestPasswords:
         assert PASSWORD not in client.engine.backend.identity
 
 
-# CACHE: the connection of a cache is borrowed, its client isn't
+# CACHE: the connection settings of a cache are borrowed, its client isn't
 
 
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -348,7 +348,7 @@ def borrow(settings: Any, **cache: Any) -> Any:
 @pytest.mark.parametrize("backend", [CORE_CACHE, DJANGO_REDIS])
 class TestWhatIsBorrowed:
     def test_first_server_of_a_list_is_borrowed(self, settings: Any, backend: str) -> None:
-        """[D33] A list is a primary and its replicas: locks go to the primary only."""
+        """[D33] The first one is the primary; the others are replicas."""
         for location in (URL, [URL], [URL, OTHER], (URL, OTHER), f"{URL},{OTHER}", f"{URL};{OTHER}"):
             assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL, location
 
@@ -363,8 +363,8 @@ class TestWhatIsBorrowed:
     def test_lock_over_a_borrowed_connection_excludes_others(
         self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
     ) -> None:
-        """With W010; django-redis needn't be installed. A password among the options is borrowed, too. [D36] The pool isn't:
-        it may have one connection only, and two locks at a time work all the same."""
+        """With W010, and without django-redis installed. A password among the options is borrowed. [D36] The pool isn't: two
+        locks work at a time even if the pool of the cache has one connection."""
         server = make_server(requirepass="hunter2")
         pool = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
         options = {"password": "hunter2", **pool} if backend == CORE_CACHE else {"PASSWORD": "hunter2"}
@@ -377,8 +377,8 @@ class TestWhatIsBorrowed:
 
 
 class TestOptions:
-    def test_options_of_djangos_cache_that_concern_the_connection_are_borrowed(self, settings: Any) -> None:
-        """[D36] Pool, parser and serializer are the cache's own."""
+    def test_connection_options_of_djangos_cache_are_borrowed(self, settings: Any) -> None:
+        """[D36] Pool, parser and serializer aren't."""
         url = URL.replace("redis:", "rediss:")
         for options, expected in (
             ({"username": "u", "password": "p"}, {"username": "u", "password": "p"}),
@@ -388,8 +388,8 @@ class TestOptions:
         ):
             assert borrow(settings, BACKEND=CORE_CACHE, LOCATION=url, OPTIONS=options).options == expected
 
-    def test_options_of_django_redis_that_concern_the_connection_are_borrowed(self, settings: Any) -> None:
-        """[D34] They have names of their own there; its IGNORE_EXCEPTIONS must never reach a lock."""
+    def test_connection_options_of_django_redis_are_borrowed(self, settings: Any) -> None:
+        """[D34] They have other names there. IGNORE_EXCEPTIONS isn't borrowed."""
         for options, expected in (
             ({"PASSWORD": "p", "SOCKET_TIMEOUT": 3}, {"password": "p", "socket_timeout": 3}),
             ({"SOCKET_TIMEOUT": None}, {}),
@@ -403,12 +403,12 @@ class TestOptions:
 
 
 class OwnCache(RedisCache):
-    """A project's own cache, on Django's."""
+    """A project's subclass of Django's Redis cache."""
 
 
 class TestRefusals:
-    def test_cache_that_is_no_plain_redis_is_refused(self, settings: Any) -> None:
-        """Where a sharded client would put a lock can't be known."""
+    def test_cache_that_is_no_plain_redis_cache_is_refused(self, settings: Any) -> None:
+        """For a sharded client the server of a lock is unknown."""
         clients = [f"django_redis.client.{name}" for name in ("ShardClient", "SentinelClient", "HerdClient")]
         for cache in (
             {"BACKEND": LOCMEM_CACHE},
@@ -426,7 +426,7 @@ class TestRefusals:
                 borrow(settings, **cache)
 
     def test_url_of_a_cache_is_checked_and_its_password_is_hidden(self, settings: Any) -> None:
-        """A project's own cache on Django's is a Redis cache."""
+        """Also of a project's subclass of Django's cache."""
         own = f"{OwnCache.__module__}.{OwnCache.__qualname__}"
         assert borrow(settings, BACKEND=own, LOCATION=URL).location == URL
         with pytest.raises(InvalidLockBackend) as raised:

@@ -1,4 +1,4 @@
-"""Signals: events and their values; and receivers that fail, which change nothing."""
+"""Signals: events and their values, and receivers that fail."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.probes.engine import report_losses
 ABOUT = {"key": "order:5", "name": "order", "alias": "default"}
 
 
-def lock(**terms: Any) -> Any:
-    return locks.lock("order:5", **terms)
+def lock(**options: Any) -> Any:
+    return locks.lock("order:5", **options)
 
 
 def lose_by_force() -> None:
@@ -32,7 +32,7 @@ def lose_by_force() -> None:
 
 @pytest.fixture
 def connect() -> Iterator[Any]:
-    """Receivers until the end of the test."""
+    """`connect(receiver)`: connect it until the end of the test."""
     with ExitStack() as stack:
 
         def connected(receiver: Any, *wanted: Signal) -> None:
@@ -46,15 +46,15 @@ def connect() -> Iterator[Any]:
 class TestEvents:
     def test_each_kind_of_event_has_one_signal(self) -> None:
         kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)}
-        assert set(SIGNALS) == kinds - {events.Event, events.Vanished}  # which is logged only
+        assert set(SIGNALS) == kinds - {events.Event, events.Vanished}  # without a signal, only logged
         public = {value for value in vars(signals).values() if isinstance(value, Signal)}
         assert public == set(SIGNALS.values())
 
-    def test_section_sends_acquired_and_released(self, seen: Events, store: str) -> None:
-        """With the fence and the times; a receiver can't change them."""
+    def test_with_block_sends_acquired_and_released(self, received: Events, store: str) -> None:
+        """With fence and times, which a receiver can't change."""
         with lock() as grant:
-            assert seen.kinds() == ["Acquired"]
-        acquired, released = seen
+            assert received.kinds() == ["Acquired"]
+        acquired, released = received
         assert asdict(acquired) == {**ABOUT, "fence": grant.fence, "waited": acquired.waited}
         assert asdict(released) == {**ABOUT, "fence": grant.fence, "held": released.held, "confirmed": True}
         assert 0 <= acquired.waited < PATIENCE
@@ -62,41 +62,43 @@ class TestEvents:
         with pytest.raises(AttributeError):
             acquired.key = "other"
 
-    def test_decorated_call_sends_key_template_and_alias(self, seen: Events, store: str) -> None:
-        """An async one the same; each entry of an rlock is sent, and one release, with the last exit."""
+    def test_decorated_call_sends_key_template_and_alias(self, received: Events, store: str) -> None:
+        """Also an async one. An rlock sends each entry, and one release at the last exit."""
 
         async def awork(pk: int) -> None: ...
 
         decorate = redis_lock("order:{pk}")
         for call in (decorate(lambda pk: None), lambda pk: asyncio.run(decorate(awork)(pk))):
             call(5)
-            assert seen.kinds() == ["Acquired", "Released"]
-            assert {(event.key, event.name, event.alias) for event in seen} == {("order:5", "order:{pk}", "default")}
-            seen.clear()
+            assert received.kinds() == ["Acquired", "Released"]
+            assert {(event.key, event.name, event.alias) for event in received} == {
+                ("order:5", "order:{pk}", "default")
+            }
+            received.clear()
         with locks.rlock("order:5"), locks.rlock("order:5"):
             pass
-        assert seen.kinds() == ["Acquired", "Acquired", "Released"]
+        assert received.kinds() == ["Acquired", "Acquired", "Released"]
 
-    def test_refusal_sends_contended_with_the_time_spent(self, seen: Events) -> None:
-        """Whether it raises or returns None."""
+    def test_refused_acquire_sends_contended_with_the_time_waited(self, received: Events) -> None:
+        """Whether acquire raises or returns None."""
         with held_elsewhere("order:5"):
-            seen.clear()
+            received.clear()
             with pytest.raises(LockNotAcquired) as raised:
                 lock(wait=0.05).acquire()
             assert lock().acquire(blocking=False) is None
-            waited, at_once = seen
+            waited, at_once = received
         for event in (waited, at_once):
             assert asdict(event) == {**ABOUT, "waited": event.waited}
         assert 0.05 <= waited.waited == raised.value.waited < PATIENCE
         assert at_once.waited < AT_ONCE
 
-    def test_loss_is_sent_once_and_no_release(self, seen: Events, store: str) -> None:
-        """Of a force release, which is sent at once itself, if it frees anything."""
+    def test_loss_is_sent_once_without_a_release(self, received: Events, store: str) -> None:
+        """After a forced release, which is sent itself if it released a lock."""
         assert lock().force_release() is False
-        assert seen == []
+        assert received == []
         lose_by_force()
         (acquired,), (forced,), (lost,) = (
-            seen.of(kind) for kind in (events.Acquired, events.ForceReleased, events.Lost)
+            received.of(kind) for kind in (events.Acquired, events.ForceReleased, events.Lost)
         )
         assert asdict(forced) == {**ABOUT, "reason": "stuck", "actor": ""}
         assert asdict(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
@@ -104,10 +106,9 @@ class TestEvents:
 
 class TestReceivers:
     def test_receiver_that_raises_is_logged_and_changes_nothing(
-        self, connect: Any, seen: Events, caplog: pytest.LogCaptureFixture
+        self, connect: Any, received: Events, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """[D8] Locks are acquired, refused, forced, released and lost as ever, and the other receivers are called. Each failure
-        is logged once."""
+        """[D8] Locks work as before, and the other receivers are called. Each failure is logged once."""
 
         def fail(**_: object) -> None:
             raise LookupError
@@ -118,9 +119,9 @@ class TestReceivers:
         with held_elsewhere("order:5"), pytest.raises(LockNotAcquired):
             lock(wait=0).acquire()
         lose_by_force()
-        assert {*map(type, seen)} == set(SIGNALS) - {events.BackendFailed}
+        assert {*map(type, received)} == set(SIGNALS) - {events.BackendFailed}
         failures = [record for record in caplog.records if record.exc_info and record.exc_info[0] is LookupError]
-        assert [record.name for record in failures] == ["django.dispatch"] * len(seen)
+        assert [record.name for record in failures] == ["django.dispatch"] * len(received)
 
     def test_async_receiver_in_a_running_loop_harms_nothing(self, connect: Any) -> None:
         """It can't be awaited there."""

@@ -1,4 +1,4 @@
-"""A store that can't be reached: 503 in views, LockBackendError elsewhere, and `on_backend_error="open"`."""
+"""An unreachable store: 503 in views, LockBackendError elsewhere, and `on_backend_error="open"`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ urlpatterns = [path("view/", view), path("async-view/", aview), path("open-view/
 
 
 @pytest.mark.parametrize(("path", "accept"), [("/view/", "text/plain"), ("/async-view/", "application/json")])
-def test_view_answers_503_at_once(path: str, accept: str, store_down: str, seen: Events) -> None:
+def test_view_responds_503_at_once_while_the_store_is_down(
+    path: str, accept: str, store_down: str, received: Events
+) -> None:
     begin = clock.now()
     response = Client().get(path, headers={"accept": accept})
     assert clock.now() - begin < AT_ONCE
@@ -43,14 +45,14 @@ def test_view_answers_503_at_once(path: str, accept: str, store_down: str, seen:
     shown = f"{response.serialize()!r}"
     for secret in ("hunter2", "operator", "127.0.0.1", "redis", KEY, "patient"):
         assert secret not in shown
-    (event,) = seen.of(events.BackendFailed)
+    (event,) = received.of(events.BackendFailed)
     assert (event.key, event.name, event.alias) == (KEY, "patient", "default")
     assert event.doing == "acquire, answered with 503"
     assert "hunter2" not in event.problem
 
 
-def test_call_or_lock_raises_LockBackendError_in_time(settings: Any, store_down: str) -> None:
-    """With name, alias, address and what to do, but no password and no key. Another alias isn't harmed."""
+def test_call_or_lock_raises_LockBackendError_within_its_timeout(settings: Any, store_down: str) -> None:
+    """The message has name, alias, address and a hint, but neither password nor key. Other aliases work."""
     begin = clock.now()
     with pytest.raises(LockBackendError) as raised:
         in_thread(lambda: work(5))
@@ -76,21 +78,23 @@ def test_call_or_lock_raises_LockBackendError_in_time(settings: Any, store_down:
     assert redis_lock("order")(lambda: "done")() == "done"
 
 
-def test_open_view_runs_without_a_lock(store_down: str, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
-    """[F14] With a signal and an ERROR in the log."""
+def test_view_with_on_backend_error_open_runs_without_a_lock(
+    store_down: str, received: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[F14] A signal is sent, and an ERROR logged."""
     with caplog.at_level(logging.ERROR, "django_redis_locks"):
         assert Client().get("/open-view/").content == b"done"
-    (event,) = seen.of(events.BackendFailed)
+    (event,) = received.of(events.BackendFailed)
     assert event.doing == "acquire, going on unlocked"
     (record,) = [record for record in caplog.records if record.name == "django_redis_locks.backend"]
     assert record.levelname == "ERROR"
     assert "hunter2" not in record.getMessage()
 
 
-def test_store_that_goes_during_the_call_spoils_no_result(
-    settings: Any, make_server: Callable[..., RedisServer], seen: Events
+def test_result_is_returned_when_the_store_goes_down_during_the_call(
+    settings: Any, make_server: Callable[..., RedisServer], received: Events
 ) -> None:
-    """[F12] The release goes on behind."""
+    """[F12] The release is retried in the background."""
     server = make_server()
     settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
 
@@ -100,5 +104,5 @@ def test_store_that_goes_during_the_call_spoils_no_result(
         return "done"
 
     assert in_thread(kills) == "done"
-    (event,) = seen.of(events.BackendFailed)
+    (event,) = received.of(events.BackendFailed)
     assert (event.doing, event.name) == ("release", "order")

@@ -1,4 +1,4 @@
-"""`django_redis_locks.testing`: what users have for the tests of their own code."""
+"""`django_redis_locks.testing`: helpers for the tests of projects."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ async def acharge(pk: int) -> str:
 # hold_lock
 
 
-def test_hold_lock_refuses_the_test_itself(store: str) -> None:
-    """As another process would, not with LockAlreadyHeld; the thread and coroutines, in both kinds of blocks."""
+def test_hold_lock_refuses_the_thread_of_the_test(store: str) -> None:
+    """As if another process held the lock: not with LockAlreadyHeld. In threads and coroutines, by both kinds of blocks."""
 
     async def refused() -> None:
         for call in (acharge(1), asyncio.create_task(acharge(1))):
@@ -77,13 +77,13 @@ def test_hold_lock_refuses_the_test_itself(store: str) -> None:
 
 
 def test_hold_lock_of_a_busy_lock_raises_at_once(redis_locks: str) -> None:
-    """A test that waited would hang."""
+    """If it waited, the test would hang."""
     with locks.lock("order:1"), pytest.raises(AssertionError, match=r"'order:1' can't be held.*MainThread"):
         hold_lock("order:1", wait=60).__enter__()
 
 
 def test_hold_lock_ends_after_a_force_release_or_an_exception(redis_locks: str) -> None:
-    """And `capture_locks`."""
+    """So does `capture_locks`."""
     before = len(lock_acquired.receivers)
 
     async def scenario() -> None:
@@ -117,7 +117,7 @@ def test_assert_locked_names_what_is_held(redis_locks: str) -> None:
 
 
 def test_assert_no_locks_held_names_what_is_left(store: str) -> None:
-    """By any thread or task of this process; not by another process, nor a cool-down."""
+    """By any thread or task of this process; not by other processes, and not cool-downs."""
     redis_lock(key="sms", expire=20, auto_release=False)(lambda: "sent")()
     assert_no_locks_held()
     grant = locks.lock("order:1").acquire()
@@ -130,44 +130,44 @@ def test_assert_no_locks_held_names_what_is_left(store: str) -> None:
     locks.lock("sms").force_release()
 
 
-def test_override_locks_reports_no_loss_of_what_was_left_held(manual_clock: ManualClock) -> None:
-    """Neither of a lock nor of a record, which has no grant: its renewals would find it gone in the next test."""
-    with capture_locks() as seen:
+def test_override_locks_sends_no_loss_of_locks_that_were_left_held(manual_clock: ManualClock) -> None:
+    """Neither of locks nor of records: otherwise their renewals would report a loss in the next test."""
+    with capture_locks() as received:
         with override_locks():
             left = (
                 locks.lock("order:1", expire=30, renew=True).acquire(),
                 locks.record("job:1").put(None, {}, renew=True),
             )
         manual_clock.advance(31)
-    assert not seen.lost, left
+    assert not received.lost, left
 
 
 # capture_locks
 
 
 def test_capture_locks_has_the_events_in_order(store: str) -> None:
-    with capture_locks() as seen:
+    with capture_locks() as received:
         charge(1)
         with hold_lock("order:2"), pytest.raises(LockNotAcquired):
             charge(2)
         with pytest.raises(LockLost), locks.lock("order:3"):
             locks.lock("order:3").force_release(reason="test")
     charge(4)
-    assert seen.acquired == ["order:1", "order:3"]
-    assert seen.contended == ["order:2"]
-    assert seen.released == ["order:1"]
-    assert seen.lost == seen.force_released == ["order:3"]
-    assert [type(event) for event in seen][:3] == [events.Acquired, events.Released, events.Contended]
+    assert received.acquired == ["order:1", "order:3"]
+    assert received.contended == ["order:2"]
+    assert received.released == ["order:1"]
+    assert received.lost == received.force_released == ["order:3"]
+    assert [type(event) for event in received][:3] == [events.Acquired, events.Released, events.Contended]
 
 
 def test_capture_locks_sees_other_threads_and_one_alias(memory_locks: Any, settings: Any) -> None:
     memory_locks()
     settings.REDIS_LOCKS = {**settings.REDIS_LOCKS, "payments": settings.REDIS_LOCKS["default"]}
-    with capture_locks("payments") as seen, locks.lock("order:1"):
+    with capture_locks("payments") as received, locks.lock("order:1"):
         thread = threading.Thread(target=lambda: locks["payments"].lock("card:2").acquire().release())
         thread.start()
         thread.join(10)
-    assert seen.acquired == seen.released == ["card:2"]
+    assert received.acquired == received.released == ["card:2"]
 
 
 # override_locks
@@ -177,7 +177,7 @@ NOWHERE = {"LOCATION": "redis://nowhere.invalid:1/0"}
 
 @pytest.fixture
 def servers(settings: Any) -> None:
-    """Aliases of servers that aren't there; the last two are on one."""
+    """Aliases of unreachable servers; the last two have the same server."""
     settings.REDIS_LOCKS = {
         "default": {**NOWHERE, "WAIT": 0, "OPTIONS": {"username": "a"}},
         "payments": {"LOCATION": "redis://nowhere.invalid:2/0"},
@@ -186,7 +186,7 @@ def servers(settings: Any) -> None:
 
 
 def test_override_locks_keeps_all_aliases_in_memory(servers: None) -> None:
-    """Aliases of one server share their locks, others don't; nor does an override inside another one."""
+    """Aliases of one server share locks. Other aliases, and an inner override, have separate ones."""
     with override_locks(), locks.lock("a"), locks["payments"].lock("a"):
         with pytest.raises(LockAlreadyHeld):
             locks["shop"].lock("a").acquire()
@@ -200,8 +200,8 @@ def test_override_locks_keeps_all_aliases_in_memory(servers: None) -> None:
     assert "nowhere" in locks["default"].settings.location
 
 
-def test_override_locks_that_ends_before_an_inner_override_leaves_nothing(settings: Any) -> None:
-    """pytest-django's `settings` may have been asked for before `memory_locks`: what a test sets there ends later."""
+def test_override_locks_that_ends_before_an_inner_one_restores_the_settings(settings: Any) -> None:
+    """As with pytest-django's `settings`, if it was requested before `memory_locks`."""
     settings.REDIS_LOCKS = None
     plain, other = override_locks(), override_settings(LANGUAGES=[])
     plain.enable()
@@ -227,27 +227,27 @@ async def adecorated() -> None:
 
 
 def test_override_locks_decorates_functions_and_coroutines(servers: None) -> None:
-    """Each call begins with nothing held, whatever the last one left."""
+    """Each call begins without held locks."""
     for _ in range(2):
         decorated()
         asyncio.run(adecorated())
 
 
-def test_override_locks_drops_a_lock_that_was_left_without_a_signal(servers: None) -> None:
-    """[D10] Its renewal would report the loss in the middle of another test."""
-    with capture_locks() as seen, ManualClock() as clock:
+def test_override_locks_drops_held_locks_without_a_signal(servers: None) -> None:
+    """[D10] Otherwise their renewal would report a loss during another test."""
+    with capture_locks() as received, ManualClock() as clock:
         with override_locks():
             left = locks.lock("a", expire=6, renew=True).acquire()
         with override_locks(), locks.lock("a", wait=0):
             clock.advance(20)
-    assert seen.lost == []
+    assert received.lost == []
     assert left.released
     left.release()
 
 
 @override_locks(WAIT=0)
-class EachTestBeginsAnew(TestCase):
-    """[D10] In the transaction of a TestCase a lock is released with its call; what a test leaves is not the next one's."""
+class EachTestHasFreshLocks(TestCase):
+    """[D10] In a TestCase a lock is released at the end of its call, and a test starts without locks of the one before."""
 
     def test_first_function_of_the_class(self) -> None:
         self.scenario()
@@ -277,9 +277,9 @@ class TransactionsHoldTheirLocks(TransactionTestCase):
         assert_no_locks_held()
 
     def test_assert_no_locks_held_waits_for_a_rollback(self) -> None:
-        """[D4] The maintenance thread frees the lock a moment later."""
+        """[D4] The maintenance thread releases the lock slightly later."""
         busy = threading.Event()
-        with locks.lock("other"):  # so that there is one
+        with locks.lock("other"):  # starts the maintenance thread
             run_in_maintenance_thread(lambda: busy.wait(10))
         with suppress(ZeroDivisionError), transaction.atomic():
             charge(1)
@@ -292,8 +292,8 @@ class TransactionsHoldTheirLocks(TransactionTestCase):
 # Fixtures
 
 
-def test_fixtures_in_a_project_of_its_own(tmp_path: Path) -> None:
-    """Locks in memory, captured events, and the one test that leaves a lock held."""
+def test_fixtures_work_in_a_separate_project(tmp_path: Path) -> None:
+    """Locks in memory, captured events, and the error for a test that leaves a lock held."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_redis_locks.testing.fixtures"]\n')
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent(
@@ -350,7 +350,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_wait_in_the_tests_thread_moves_the_clock_to_its_end(manual_clock: ManualClock) -> None:
+def test_wait_in_the_test_thread_moves_the_manual_clock_to_its_end(manual_clock: ManualClock) -> None:
     begin = manual_clock.now()
     with hold_lock("import"), pytest.raises(LockNotAcquired):
         locks.lock("import", wait=25).acquire()
@@ -358,7 +358,7 @@ def test_wait_in_the_tests_thread_moves_the_clock_to_its_end(manual_clock: Manua
 
 
 def test_waiting_threads_get_the_lock_when_a_lease_ends(manual_clock: ManualClock, pool: ThreadPoolExecutor) -> None:
-    """Without a wake-up: nothing is released, and the waiters' next question finds the key free."""
+    """Without a notification: the waiters poll and find the key free."""
     begin = manual_clock.now()
     locks.lock("import", expire=30).acquire()
     entered: list[float] = []
@@ -378,10 +378,10 @@ def test_waiting_threads_get_the_lock_when_a_lease_ends(manual_clock: ManualCloc
     assert 30 <= entered[0] - begin <= 32.2, "a poll interval later at most"
 
 
-def test_tasks_wait_and_time_out_or_are_served_or_cancelled(manual_clock: ManualClock) -> None:
-    """One that is cancelled leaves nothing behind."""
+def test_waiting_tasks_time_out_acquire_or_are_cancelled(manual_clock: ManualClock) -> None:
+    """A cancelled task leaves no queue entry."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         lock = locks.lock("import")
         async with hold_lock("import"):
             late, cancelled = (asyncio.create_task(lock.aacquire(timeout=25)) for _ in range(2))
@@ -400,13 +400,13 @@ def test_tasks_wait_and_time_out_or_are_served_or_cancelled(manual_clock: Manual
         await grant.arelease()
         assert await lock.aacquire(timeout=0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiters_of_other_threads_time_out_when_time_has_passed(
     manual_clock: ManualClock, pool: ThreadPoolExecutor
 ) -> None:
-    """A thread, and a task of another thread's loop, also while that loop ends."""
+    """A thread, and a task in a loop of another thread, even while that loop ends."""
 
     async def wait_for_lock() -> object:
         return await locks.lock("import").aacquire(timeout=25)
@@ -423,12 +423,12 @@ def test_waiters_of_other_threads_time_out_when_time_has_passed(
 
 
 def test_manual_clock_wins_over_frozen_time(manual_clock: ManualClock) -> None:
-    """[H14] freezegun stands still or ticks for all the rest, and leases follow the manual clock alone."""
+    """[H14] With freezegun, frozen or ticking, leases follow the manual clock only."""
     with freeze_time("2012-01-14") as frozen:
         grant = locks.lock("import", expire=30).acquire()
         frozen.tick(60)
         assert not grant.lost
-        assert datetime.now() == datetime(2012, 1, 14, 0, 1)  # noqa: DTZ001, DTZ005 - the frozen time has no zone
+        assert datetime.now() == datetime(2012, 1, 14, 0, 1)  # noqa: DTZ001, DTZ005 - freezegun's time has no zone
         manual_clock.advance(31)
         assert locks.lock("import").acquire(timeout=0)
 

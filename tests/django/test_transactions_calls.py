@@ -19,8 +19,8 @@ from django.test import TestCase
 
 from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, locks, redis_lock
 from django_redis_locks.testing import ManualClock
-from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, until
-from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
+from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, wait_until
+from tests.django.transaction_log import TransactionLog, UserError, is_busy, rolled_back, service
 from tests.forks import in_child
 from tests.probes.django import events, maintenance_thread_runs, run_in_maintenance_thread
 from tests.probes.tuning import Tune
@@ -42,8 +42,8 @@ async def awork() -> None: ...
 
 
 class TestCalls:
-    def test_call_that_no_transaction_can_keep_releases_at_its_end(self, log: TransactionLog) -> None:
-        """[D2] [D15] Of hold="call", and of a coroutine, which can't see the transaction of the thread that waits for it."""
+    def test_call_without_a_usable_transaction_releases_at_its_end(self, log: TransactionLog) -> None:
+        """[D2] [D15] With hold="call", and for a coroutine, which can't see the transaction of the calling thread."""
         for call, key in ((only_for_the_call, "until the call"), (async_to_sync(awork), "async")):
             with transaction.atomic():
                 call()
@@ -52,7 +52,7 @@ class TestCalls:
         for plain, key in ((service, "service"), (lambda: asyncio.run(awork()), "async")):
             log.clear()
             plain()
-            log.equals(f"acquire {key}", f"release {key}")
+            log.assert_equals(f"acquire {key}", f"release {key}")
 
     def test_HOLD_of_LOCKS_is_used_where_the_call_site_has_none(self, log: TransactionLog, settings: Any) -> None:
         entry = settings.REDIS_LOCKS["default"]
@@ -69,19 +69,19 @@ class TestCalls:
     def test_transaction_inside_the_call_ends_before_the_lock(
         self, log: TransactionLog, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """[D2] [D3] [D11] And is not warned of. A closed connection has no transaction."""
+        """[D2] [D3] [D11] Without a warning. A closed connection has no transaction."""
         own()
-        log.equals("acquire own", "BEGIN default", "COMMIT default", "release own")
+        log.assert_equals("acquire own", "BEGIN default", "COMMIT default", "release own")
         connections.close_all()
         del connections["default"]
         assert connections["default"].connection is None
         service()
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
-    def test_lock_inside_a_transaction_or_without_autocommit_is_warned_of_once(
+    def test_lock_inside_a_transaction_or_without_autocommit_logs_one_warning(
         self, log: TransactionLog, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """[D3] [D11] [D12] The snapshot may be older than the lock; the moment of a commit by hand can't be known."""
+        """[D3] [D11] [D12] The snapshot may be older than the lock; the time of a manual commit is unknown."""
         for _ in range(2):
             with transaction.atomic():
                 service()
@@ -101,7 +101,7 @@ class TestCalls:
             assert message in record.getMessage()
 
     def test_transaction_of_a_TestCase_is_ignored(self, log: TransactionLog) -> None:
-        """[D10] `TestCase` has one around each test, which isn't the user's."""
+        """[D10] `TestCase` wraps each test in a transaction."""
         entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
         try:
             service()
@@ -112,11 +112,11 @@ class TestCalls:
         finally:
             TestCase._rollback_atomics(entered)  # type: ignore[attr-defined]
 
-    def test_call_that_leaves_nothing_locked_leaves_nothing_to_commit(
+    def test_call_that_holds_no_lock_at_its_end_registers_no_callback(
         self, log: TransactionLog, request: pytest.FixtureRequest
     ) -> None:
-        """[D2] A cool-down stays until its lease ends; a release inside of a re-entrant call is that of the outer lock; and
-        with `on_backend_error="open"` there is no lock while the store is down."""
+        """[D2] A cool-down, which stays until its lease ends; a lock released inside of a re-entrant call; and a call without
+        a lock by `on_backend_error="open"`."""
 
         @redis_lock("cooling", expire=20, auto_release=False)
         def rate_limited() -> None: ...
@@ -140,9 +140,9 @@ class TestCalls:
             assert connection.run_on_commit == []
 
 
-class TestMeanwhile:
-    def test_next_call_in_the_transaction_enters_again(self, log: TransactionLog) -> None:
-        """[D2] The grant of the call that ended isn't the current one. A loop of calls leaves one callback."""
+class TestBetweenCallAndEndOfTransaction:
+    def test_next_call_in_the_transaction_reenters_the_lock(self, log: TransactionLog) -> None:
+        """[D2] The grant of an earlier call isn't the current one. Several calls register one callback."""
         with transaction.atomic():
             grant = redis_lock("service")(current_grant)()
             assert current_grant() is None
@@ -158,14 +158,14 @@ class TestMeanwhile:
         assert not is_busy()
 
     def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, memory_locks: Any) -> None:
-        """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
+        """[H13] Finalizers can't start threads, and a fixed lease doesn't need one."""
         memory_locks(LOCATION="a new one")
         with rolled_back():
             redis_lock("fixed", expire=30)(lambda: None)()
             assert maintenance_thread_runs()
 
-    def test_callback_in_a_forked_child_frees_nothing(self) -> None:
-        """[D37] Called or dropped."""
+    def test_callback_in_a_forked_child_releases_nothing(self) -> None:
+        """[D37] Whether it is called or dropped."""
 
         def end(called: bool) -> None:
             if called:
@@ -181,8 +181,8 @@ class TestMeanwhile:
                 assert is_busy()
         assert not is_busy()
 
-    def test_transaction_on_another_database_counts(self, log: TransactionLog) -> None:
-        """[D2] An outer one from the next call on."""
+    def test_lock_is_held_until_the_end_of_transactions_on_all_databases(self, log: TransactionLog) -> None:
+        """[D2] An outer transaction counts from the next call on."""
         with transaction.atomic():
             service()
             with transaction.atomic(using="other"):
@@ -197,7 +197,7 @@ class TestMeanwhile:
         assert log[-2:] == ["COMMIT other", "release service"]
 
     def test_lock_that_would_wait_for_itself_raises(self) -> None:
-        """Inside of the call, or for its own commit, whether or not an earlier call left it held. A re-entrant one enters."""
+        """Inside of the call, or before its own commit. A re-entrant one enters again."""
 
         @redis_lock("service")
         def nested() -> None:
@@ -214,30 +214,30 @@ class TestMeanwhile:
             assert is_busy()
 
     def test_lease_is_renewed_until_commit(self, manual_clock: ManualClock) -> None:
-        """[D14] The transaction may take longer than the lease."""
+        """[D14] Even if the transaction takes longer than the lease."""
         with transaction.atomic():
             service()
             manual_clock.advance(100)
             assert is_busy()
         assert not is_busy()
 
-    def test_loss_before_commit_is_sent_and_on_lost_is_called(self, seen: Events) -> None:
-        """[D30] The next call is a new hold."""
+    def test_loss_before_commit_is_sent_and_on_lost_is_called(self, received: Events) -> None:
+        """[D30] The next call acquires again."""
         lost: list[Any] = []
         with transaction.atomic():
             decorated = redis_lock("short", expire=LEASE, wait=PATIENCE, on_lost=lost.append)
             first = decorated(lambda: current_grant().fence)()
-            until(lambda: not locks.lock("short").locked())
+            wait_until(lambda: not locks.lock("short").locked())
             second = redis_lock("short", expire=30)(lambda: current_grant().fence)()
             assert second > first
-        until(lambda: lost and seen.of(events.Lost))
+        wait_until(lambda: lost and received.of(events.Lost))
         assert lost[0].lost
-        assert [event.fence for event in seen.of(events.Lost)] == [first]
-        assert [event.fence for event in seen.of(events.Released)] == [second]
+        assert [event.fence for event in received.of(events.Lost)] == [first]
+        assert [event.fence for event in received.of(events.Released)] == [second]
 
     @pytest.mark.parametrize("lease", [LEASE, 300], ids=["expired", "taken"])
     def test_loss_found_at_commit_calls_on_lost(self, lease: float) -> None:
-        """The thread that renews is too busy to find it first."""
+        """Even if the maintenance thread hasn't found it first."""
         lost: list[Any] = []
         go_on, done = threading.Event(), threading.Event()
         with transaction.atomic():
@@ -245,37 +245,37 @@ class TestMeanwhile:
             run_in_maintenance_thread(partial(go_on.wait, PATIENCE))
             if lease > LEASE:
                 locks.lock("short").force_release()
-            until(lambda: not locks.lock("short").locked())
-        until(lambda: lost)
+            wait_until(lambda: not locks.lock("short").locked())
+        wait_until(lambda: lost)
         go_on.set()
         run_in_maintenance_thread(done.set)
         assert done.wait(PATIENCE)
         assert len(lost) == 1
 
 
-# Every way in which the transaction can end
+# Each way in which the transaction can end
 
 
 def fail() -> None:
-    raise Boom
+    raise UserError
 
 
 def settled_and_busy() -> bool:
-    """The maintenance thread has nothing left to free."""
+    """Whether a call is refused after the maintenance thread has released all it had to."""
     locks["default"].engine.wait_until_idle(PATIENCE)
     return is_busy()
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
-def test_commit_and_rollback_release(log: TransactionLog) -> None:
-    """[D2] [D4] [D6] The end of a savepoint, or of the call by an exception, does not. Of a rollback Django calls nothing
-    back. An exception that is caught in an inner block without a savepoint condemns the whole transaction."""
+def test_commit_and_rollback_release_the_lock(log: TransactionLog) -> None:
+    """[D2] [D4] [D6] The end of a savepoint, or an exception of the call, does not. Django has no rollback callback. An
+    exception in an inner block without a savepoint rolls back the whole transaction."""
     with transaction.atomic():
-        with transaction.atomic(), suppress(Boom):
+        with transaction.atomic(), suppress(UserError):
             redis_lock("service")(fail)()
         log.append("on")
         assert is_busy()
-    log.equals("BEGIN default", "acquire service", "on", "COMMIT default", "release service")
+    log.assert_equals("BEGIN default", "acquire service", "on", "COMMIT default", "release service")
     for outer, inner in (
         (transaction.atomic, nullcontext),
         (rolled_back, nullcontext),
@@ -287,21 +287,21 @@ def test_commit_and_rollback_release(log: TransactionLog) -> None:
                 service()
             assert settled_and_busy()
             transaction.set_rollback(outer is transaction.atomic)
-        log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
+        log.assert_equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
 def test_rollback_to_a_savepoint_releases_nothing(log: TransactionLog) -> None:
-    """[D2] [D6] What was written above it isn't undone, and the lock may protect that too."""
+    """[D2] [D6] Rows written before the savepoint are still uncommitted, and the lock protects them."""
     with transaction.atomic():
         with rolled_back():
             service()
         assert settled_and_busy()
-    log.equals("BEGIN default", "acquire service", "ROLLBACK TO default", "COMMIT default", "release service")
+    log.assert_equals("BEGIN default", "acquire service", "ROLLBACK TO default", "COMMIT default", "release service")
 
 
 def test_rollback_to_a_savepoint_keeps_the_lock_of_another_call() -> None:
-    """[D6] Of an earlier one, and of a later one."""
+    """[D6] Of an earlier and of a later one."""
     for earlier in (True, False):
         with transaction.atomic():
             if earlier:
@@ -315,11 +315,11 @@ def test_rollback_to_a_savepoint_keeps_the_lock_of_another_call() -> None:
 
 
 def test_earlier_callback_that_raises_frees_the_lock(log: TransactionLog) -> None:
-    """[D4] [D14] It runs under the lock. Django then calls no other; ours is dropped with the exception, or freed at the
-    end of the request while a traceback refers to it."""
+    """[D4] [D14] Django then skips later callbacks. The lock is released when the callback is garbage-collected, or at the
+    end of the request if a traceback refers to it."""
     for refers in (False, True):
         log.clear()
-        with pytest.raises(Boom) as kept, transaction.atomic():  # noqa: PT012
+        with pytest.raises(UserError) as kept, transaction.atomic():  # noqa: PT012
             transaction.on_commit(lambda: log.append("busy" if is_busy() else "free"))
             transaction.on_commit(fail)
             service()
@@ -330,12 +330,12 @@ def test_earlier_callback_that_raises_frees_the_lock(log: TransactionLog) -> Non
             assert not is_busy()
             assert kept.value is not None
         del kept
-        log.begins_with("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
+        log.assert_begins_with("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
 def test_closed_connection_frees_the_lock(log: TransactionLog) -> None:
-    """[D4] Nothing was committed."""
+    """[D4] The transaction wasn't committed."""
     with transaction.atomic():
         service()
         connection.close()
@@ -354,12 +354,12 @@ def test_failed_commit_releases_after_the_rollback(log: TransactionLog, monkeypa
     with pytest.raises(IntegrityError), transaction.atomic():  # noqa: PT012
         service()
         monkeypatch.setattr(connections["default"], "_commit", fail)
-    log.equals("BEGIN default", "acquire service", "COMMIT failed", "ROLLBACK default", "release service")
+    log.assert_equals("BEGIN default", "acquire service", "COMMIT failed", "ROLLBACK default", "release service")
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_end_of_a_thread_with_an_open_transaction_frees_the_lock(log: TransactionLog) -> None:
-    """[D4] The connection dies with its thread, and so does the callback."""
+    """[D4] The connection and the callback end with the thread."""
 
     def leave_open() -> None:
         transaction.atomic().__enter__()
@@ -373,8 +373,8 @@ def test_end_of_a_thread_with_an_open_transaction_frees_the_lock(log: Transactio
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
 @pytest.mark.parametrize("end", [transaction.atomic, rolled_back])
-def test_waiting_thread_is_served_after_the_end(log: TransactionLog, tune: Tune, end: Any) -> None:
-    """[D2] [D4] It is woken: it looks by itself once in a minute."""
+def test_waiting_thread_acquires_at_the_end_of_the_transaction(log: TransactionLog, tune: Tune, end: Any) -> None:
+    """[D2] [D4] By a notification: the polling interval is a minute."""
     tune(max_poll_interval=60.0)
 
     @redis_lock("service", wait=2 * PATIENCE)
@@ -385,6 +385,6 @@ def test_waiting_thread_is_served_after_the_end(log: TransactionLog, tune: Tune,
     with end():
         service()
         other.start()
-        until(locks["default"].engine.expects_messages)
+        wait_until(locks["default"].engine.expects_messages)
     other.join(PATIENCE)
     assert log.index("the other one") > log.index(f"{'COMMIT' if end is transaction.atomic else 'ROLLBACK'} default")

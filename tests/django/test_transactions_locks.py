@@ -1,4 +1,4 @@
-"""Lock objects and the transactions around them: `hold="transaction"`, and the warning where nothing says so."""
+"""Lock objects inside of transactions: `hold="transaction"`, and the warning without `hold`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.urls import path
 
 from django_redis_locks import LockAlreadyHeld, LockNotOwned, locks, redis_lock
 from tests.django.helpers import in_thread
-from tests.django.transaction_log import Boom, TransactionLog, recorded, rolled_back
+from tests.django.transaction_log import TransactionLog, UserError, record_log, rolled_back
 from tests.probes.django import repeat_warnings, warn_of_names
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
@@ -25,13 +25,13 @@ pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Any:
-    """The text of all warnings so far."""
+    """`warnings()`: the texts of all warnings so far."""
     repeat_warnings()
     return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def hold(key: str = "stock", **terms: Any) -> Any:
-    return locks.lock(key, hold="transaction", **terms)
+def hold(key: str = "stock", **options: Any) -> Any:
+    return locks.lock(key, hold="transaction", **options)
 
 
 def work(lock: Any = None) -> None:
@@ -47,7 +47,7 @@ class TestHold:
     @pytest.mark.databases("sqlite", "postgresql", "mariadb")
     @pytest.mark.parametrize("kind", ["lock", "rlock"])
     def test_lock_is_released_after_commit_or_rollback(self, log: TransactionLog, kind: str, warnings: Any) -> None:
-        """[D2] Whatever releases it, also below a savepoint; with nothing open at the end of the block."""
+        """[D2] For each way to release, also inside a savepoint."""
         lock = getattr(locks, kind)("stock", hold="transaction")
 
         def by_release() -> None:
@@ -61,28 +61,28 @@ class TestHold:
                     with transaction.atomic():
                         release()
                     assert is_busy()
-                log.equals("BEGIN default", "acquire stock", f"{how} default", "release stock")
+                log.assert_equals("BEGIN default", "acquire stock", f"{how} default", "release stock")
         log.clear()
         with lock, transaction.atomic():
             pass
-        log.equals("acquire stock", "BEGIN default", "COMMIT default", "release stock")
+        log.assert_equals("acquire stock", "BEGIN default", "COMMIT default", "release stock")
         with transaction.atomic(), rolled_back():
             work(lock)
         log.wait_for("release stock")
         assert warnings() == []
 
-    def test_body_that_raises_keeps_the_lock_until_the_transaction_ends(self, log: TransactionLog) -> None:
+    def test_lock_of_a_block_that_raises_is_held_until_the_transaction_ends(self, log: TransactionLog) -> None:
         """[D2]"""
-        with pytest.raises(Boom), transaction.atomic():  # noqa: PT012
-            with pytest.raises(Boom), hold():
-                raise Boom
+        with pytest.raises(UserError), transaction.atomic():  # noqa: PT012
+            with pytest.raises(UserError), hold():
+                raise UserError
             assert is_busy()
-            raise Boom
-        log.equals("BEGIN default", "acquire stock", "ROLLBACK default", "release stock")
+            raise UserError
+        log.assert_equals("BEGIN default", "acquire stock", "ROLLBACK default", "release stock")
 
-    def test_next_block_in_the_transaction_enters_again(self) -> None:
-        """[D2] A loop of blocks leaves one callback. A plain lock object would wait for its own transaction's end; a rollback
-        to a savepoint frees nothing."""
+    def test_next_block_in_the_transaction_reenters_the_lock(self) -> None:
+        """[D2] Several blocks register one callback. A plain lock object would wait for the end of its own transaction. A rollback
+        to a savepoint releases nothing."""
         with transaction.atomic():
             for _ in range(3):
                 with hold() as grant:
@@ -105,7 +105,7 @@ class TestHold:
             assert len(connection.run_on_commit) == 1
 
     def test_lock_that_was_released_is_not_released_again(self) -> None:
-        """[D2] Before COMMIT: a second release by hand, or one that a block or a savepoint that is rolled back did before."""
+        """[D2] A manual second release before COMMIT, or after a block or a savepoint that was rolled back."""
         with transaction.atomic():
             lock = hold()
             lock.acquire()
@@ -126,18 +126,18 @@ class TestHold:
             assert outer.released
             assert is_busy()
 
-    def test_any_lock_is_free_to_its_thread_after_the_rollback(self, warnings: Any) -> None:
-        """[D2] At once, in the next transaction too, and also if a traceback keeps Django's list of callbacks."""
+    def test_thread_can_acquire_any_lock_again_after_the_rollback(self, warnings: Any) -> None:
+        """[D2] At once, also in the next transaction, and if a traceback refers to Django's callbacks."""
 
         def fail() -> None:
-            raise Boom
+            raise UserError
 
         for again in (locks.lock, locks.rlock, partial(hold, hold_using="other"), hold) * 5:
             with rolled_back():
                 work()
             with transaction.atomic() if again is hold else nullcontext():
                 work(again("stock"))
-        with pytest.raises(Boom) as kept, transaction.atomic():  # noqa: PT012
+        with pytest.raises(UserError) as kept, transaction.atomic():  # noqa: PT012
             transaction.on_commit(fail)
             work()
         assert is_busy()
@@ -164,10 +164,10 @@ class TestHold:
             assert log[-1] == "release stock"
         assert 'locks.lock(key, hold="transaction", hold_using="other")' in warnings()[0]
 
-    def test_transaction_inside_of_one_by_hand_releases_at_the_end_of_the_block(
+    def test_lock_inside_of_a_manual_transaction_is_released_at_the_end_of_the_block(
         self, log: TransactionLog, warnings: Any
     ) -> None:
-        """[D2] `atomic()` doesn't commit there, and Django calls nothing back when `commit()` does."""
+        """[D2] There `atomic()` doesn't commit, and Django runs no callbacks at `commit()`."""
         transaction.set_autocommit(False)
         try:
             for release in (work, redis_lock("stock")(lambda: None)):
@@ -179,8 +179,8 @@ class TestHold:
             transaction.set_autocommit(True)
         assert "autocommit is off" in warnings()[0]
 
-    def test_names_that_were_warned_of_are_few(self, monkeypatch: pytest.MonkeyPatch, warnings: Any) -> None:
-        """[D2] A name may be a whole key."""
+    def test_number_of_remembered_warnings_is_limited(self, monkeypatch: pytest.MonkeyPatch, warnings: Any) -> None:
+        """[D2] A name may be a whole key, so that there may be many."""
         warn_of_names(monkeypatch, 1)
         transaction.set_autocommit(False)
         try:
@@ -190,10 +190,10 @@ class TestHold:
             transaction.set_autocommit(True)
         assert len(warnings()) == 1
 
-    def test_transaction_whose_end_is_unknown_releases_at_the_end_of_the_block(
+    def test_lock_is_released_at_the_end_of_the_block_if_the_end_of_the_transaction_is_unknown(
         self, log: TransactionLog, warnings: Any
     ) -> None:
-        """[D2] [D10] [D11] A test case's, one without autocommit, and that of a thread that waits for a coroutine."""
+        """[D2] [D10] [D11] That of a TestCase, one without autocommit, and that of a thread that waits for a coroutine."""
         entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
         try:
             for lock in (hold(), locks.lock("stock")):
@@ -226,7 +226,7 @@ class TestHold:
 
     def test_wrong_hold_raises_ValueError(self) -> None:
         """[D2]"""
-        for terms, message in (
+        for options, message in (
             ({"hold": "response"}, "hold of a lock object is 'block' or 'transaction', not 'response'"),
             ({"hold": ["block"]}, "hold of a lock object"),
             ({"hold": "transaction", "hold_using": "nope"}, "hold_using is one of 'default'.*'nope'"),
@@ -235,12 +235,12 @@ class TestHold:
             ({"hold_using": "default"}, "hold_using names the database"),
         ):
             with pytest.raises(ValueError, match=message):
-                locks.rlock("stock", **terms)  # type: ignore[arg-type]
+                locks.rlock("stock", **options)  # type: ignore[arg-type]
 
 
 class TestWarning:
-    def test_lock_released_inside_a_transaction_is_warned_of_once_for_each_name(self, warnings: Any) -> None:
-        """[D2] Inside of it, below its savepoint, and begun before it; once for the thread of a new connection too."""
+    def test_release_inside_a_transaction_logs_one_warning_per_name(self, warnings: Any) -> None:
+        """[D2] Acquired inside of it, inside a savepoint, or before it. A thread with a new connection doesn't repeat it."""
 
         def inside(key: str) -> None:
             with transaction.atomic():
@@ -264,8 +264,8 @@ class TestWarning:
         ]
         assert 'locks.lock(key, hold="transaction")' in warnings()[0]
 
-    def test_lock_that_encloses_its_transaction_or_says_block_is_not_warned_of(self, warnings: Any) -> None:
-        """[D2] An inner entry frees nothing."""
+    def test_lock_around_its_transaction_or_with_hold_block_logs_no_warning(self, warnings: Any) -> None:
+        """[D2] The exit of an inner entry releases nothing."""
         with locks.rlock("stock"), transaction.atomic(), locks.rlock("stock"):
             pass
         with transaction.atomic():
@@ -290,14 +290,14 @@ def plainly(request: HttpRequest) -> HttpResponse:
 urlpatterns = [path("held/", by_block), path("plain/", plainly)]
 
 
-def test_block_in_a_view_outlives_ATOMIC_REQUESTS(settings: Any, warnings: Any) -> None:
-    """[D1] [D2] Under WSGI and ASGI; README's lock object."""
+def test_lock_object_in_a_view_is_held_until_the_commit_of_ATOMIC_REQUESTS(settings: Any, warnings: Any) -> None:
+    """[D1] [D2] Under WSGI and ASGI."""
     settings.ROOT_URLCONF = __name__
     connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
     try:
-        with recorded("default") as log:
+        with record_log("default") as log:
             assert Client().get("/held/").content == b"True"
-            log.equals("BEGIN default", "acquire stock", "COMMIT default", "release stock")
+            log.assert_equals("BEGIN default", "acquire stock", "COMMIT default", "release stock")
         assert asyncio.run(AsyncClient().get("/held/")).content == b"True"
         assert not is_busy()
         assert warnings() == []

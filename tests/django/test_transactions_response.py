@@ -1,4 +1,4 @@
-"""`hold="response"`: the lock lasts until the response is closed, whatever kind it is."""
+"""`hold="response"`: the lock lasts until the response of any kind is closed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from django.urls import path
 from django.utils.deprecation import MiddlewareMixin
 
 from django_redis_locks import current_grant, locks, redis_lock
-from tests.django.helpers import PATIENCE, Events, in_thread, until
-from tests.django.transaction_log import TransactionLog, recorded
+from tests.django.helpers import PATIENCE, Events, in_thread, wait_until
+from tests.django.transaction_log import TransactionLog, record_log
 from tests.probes.django import events
 from tests.probes.engine import report_losses
 
@@ -98,15 +98,15 @@ VIEWS = {
 urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 
 
-class Replaces(MiddlewareMixin):
-    """Answers with another response and forgets the first, as `ConditionalGetMiddleware` may."""
+class ReplacingMiddleware(MiddlewareMixin):
+    """Replaces the response without closing it, as `ConditionalGetMiddleware` may."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
         return HttpResponse("free" if is_free() else "busy")
 
 
-class Keeps(MiddlewareMixin):
-    """Knows the responses of views, and fails over some."""
+class KeepingMiddleware(MiddlewareMixin):
+    """Keeps references to responses, and raises for some."""
 
     kept: ClassVar[list[HttpResponseBase]] = []
 
@@ -123,7 +123,7 @@ class Keeps(MiddlewareMixin):
 
 @pytest.fixture(autouse=True)
 def no_database(settings: Any) -> Iterator[None]:
-    """As in the test client: the end of a request has no connections to close."""
+    """Without databases, the end of a request closes no connections."""
     settings.TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates"}]
     request_finished.disconnect(close_old_connections)
     yield
@@ -131,9 +131,8 @@ def no_database(settings: Any) -> Iterator[None]:
 
 
 def test_lock_is_held_until_the_response_is_closed(tmp_path: Path) -> None:
-    """[D8] [D17] [D18] [D19] Servers close it when it was sent, or unread for a client that has gone. A server may
-    still send a file by itself, no wrapper around a stream's iterator has a `close` that could be missed, and neither the
-    end of another request nor the copy of a cache middleware closes it."""
+    """[D8] [D17] [D18] [D19] Servers close a response when it was sent, or when the client has disconnected. File responses
+    can still use sendfile. Neither the end of another request nor the copy of a cache middleware releases the lock."""
     (tmp_path / "file").write_bytes(b"done")
     file = until_closed(lambda request: FileResponse((tmp_path / "file").open("rb")))
 
@@ -158,8 +157,8 @@ def test_lock_is_held_until_the_response_is_closed(tmp_path: Path) -> None:
 
 
 def test_lock_is_free_after_the_request() -> None:
-    """[D17] [D19] [D38] A stream is read, and a template rendered, under the lock, after the view has returned. Closing a
-    response in another thread than it was made in releases, too."""
+    """[D17] [D19] [D38] After the view has returned, a stream is read, and a template rendered, under the lock. A response
+    may be closed in another thread."""
     for name, content in (("whole", b"done"), ("streamed", b"busybusybusy"), ("template", b"busy")):
         for _ in range(2):
             assert Client().get(f"/{name}/").getvalue() == content, name
@@ -171,11 +170,11 @@ def test_lock_is_free_after_the_request() -> None:
     assert until_closed(lambda: "done")() == "done"
     assert is_free()
     assert asyncio.run(AsyncClient().get("/whole/")).content == b"done"
-    until(is_free)
+    wait_until(is_free)
 
 
 def test_second_request_during_a_stream_is_refused() -> None:
-    """[D17] Also one in the same thread."""
+    """[D17] Also in the same thread."""
     first = Client().get("/streamed/")
     assert Client().get("/streamed/").status_code == 409
     assert not is_free()
@@ -183,46 +182,46 @@ def test_second_request_during_a_stream_is_refused() -> None:
     assert Client().get("/streamed/").getvalue() == b"busybusybusy"
 
 
-def test_response_that_is_never_closed_frees_the_lock(settings: Any) -> None:
-    """[D17] [D28] It is collected, or replaced by middleware, which runs under the lock, as the one that saves sessions
-    does, with hold="response" only."""
+def test_lock_of_a_response_that_is_never_closed_is_released(settings: Any) -> None:
+    """[D17] [D28] When it is garbage-collected, or replaced by middleware. Middleware runs under the lock with
+    hold="response" only."""
     gc.disable()
     try:
         response = whole(RequestFactory().get("/"))
         assert not is_free()
         del response
-        until(is_free)
+        wait_until(is_free)
     finally:
         gc.enable()
-    settings.MIDDLEWARE = [f"{__name__}.Replaces"]
+    settings.MIDDLEWARE = [f"{__name__}.ReplacingMiddleware"]
     for url, state in (("/whole/", "busy"), ("/streamed_by_default/", "free")):
         assert Client().get(url).text == state
         gc.collect()
-        until(is_free)
+        wait_until(is_free)
 
 
-def test_request_that_ends_in_another_response_frees_the_lock(settings: Any) -> None:
-    """[D1] The template can't be rendered, middleware fails, or answers itself; the view's response stays in memory."""
-    settings.MIDDLEWARE = [f"{__name__}.Replaces", f"{__name__}.Keeps"]
+def test_lock_is_released_when_the_request_ends_with_another_response(settings: Any) -> None:
+    """[D1] After an error of the template or of middleware, or a response of middleware; the view's response is still referenced."""
+    settings.MIDDLEWARE = [f"{__name__}.ReplacingMiddleware", f"{__name__}.KeepingMiddleware"]
     for name in ("unrenderable", "unprocessed", "whole"):
         Client(raise_request_exception=False).get(f"/{name}/")
-        assert Keeps.kept.pop(), name
+        assert KeepingMiddleware.kept.pop(), name
         assert is_free(), name
 
 
-def test_close_after_a_loss_raises_nothing(seen: Events) -> None:
+def test_close_of_a_response_after_a_loss_raises_nothing(received: Events) -> None:
     """[D30]"""
     response = whole(RequestFactory().get("/"))
     locks.lock("response").force_release()
     response.close()
     report_losses()
-    assert [len(seen.of(kind)) for kind in (events.Lost, events.Released)] == [1, 0]
+    assert [len(received.of(kind)) for kind in (events.Lost, events.Released)] == [1, 0]
 
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(("name", "content"), [("awhole", b"done"), ("astreamed", b"busybusybusy")])
-def test_asynchronous_response_releases_at_its_end(name: str, content: bytes, seen: Events) -> None:
-    """[D17] The test client closes a stream in the loop, servers close it in a thread: neither may block the other."""
+def test_lock_of_an_async_response_is_released_at_its_end(name: str, content: bytes, received: Events) -> None:
+    """[D17] Whether it is closed in the loop, as by the test client, or in a thread, as by servers."""
 
     async def scenario() -> bytes:
         response = await AsyncClient().get(f"/{name}/")
@@ -233,30 +232,30 @@ def test_asynchronous_response_releases_at_its_end(name: str, content: bytes, se
 
     for _ in range(2):
         assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) == content
-        until(is_free)
-    until(lambda: [event.confirmed for event in seen.of(events.Released)] == [True, True])
+        wait_until(is_free)
+    wait_until(lambda: [event.confirmed for event in received.of(events.Released)] == [True, True])
 
 
 class TestTransactions:
     @pytest.fixture(autouse=True)
     def log(self, two_databases: object) -> Iterator[TransactionLog]:
         connections.settings["default"]["ATOMIC_REQUESTS"] = True
-        with recorded("default", "other") as found:
+        with record_log("default", "other") as found:
             yield found
 
-    def test_commit_comes_before_the_body(self, log: TransactionLog) -> None:
+    def test_transaction_is_committed_before_the_response_is_sent(self, log: TransactionLog) -> None:
         """[D1]"""
         response = Client().get("/streamed/")
-        log.equals("acquire response", "BEGIN default", "COMMIT default")
+        log.assert_equals("acquire response", "BEGIN default", "COMMIT default")
         response.close()
         assert log[3:] == ["release response"]
 
     def test_response_inside_a_transaction_releases_after_commit_and_close(self, log: TransactionLog) -> None:
-        """[D2] The COMMIT ends the thread's right to enter."""
+        """[D2] After the COMMIT the thread can't re-enter."""
         with transaction.atomic():
             Client().get("/whole/")
             assert not is_free()
-        log.equals("BEGIN default", "acquire response", "COMMIT default", "release response")
+        log.assert_equals("BEGIN default", "acquire response", "COMMIT default", "release response")
         with transaction.atomic():
             response = whole(RequestFactory().get("/"))
         assert not locks.lock("response").owned()

@@ -1,4 +1,4 @@
-"""The log of what locks and databases do, in one order, and what tests of transactions share."""
+"""A log of what locks and databases do, and helpers of tests of transactions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from django.db.utils import ConnectionHandler
 
 from django_redis_locks import LockNotAcquired, redis_lock, signals
 from tests.databases import ALIAS
-from tests.django.helpers import in_thread, until
+from tests.django.helpers import in_thread, wait_until
 from tests.probes.django import events
 
 
 class TransactionLog(list[str]):
-    """`BEGIN default`, `acquire key`, `COMMIT default`, `release key`, and what bodies append themselves."""
+    """Entries such as `BEGIN default`, `acquire key`, `COMMIT default`, `release key`, and those that bodies append."""
 
     def wait_for(self, entry: str) -> None:
-        """The lock of a transaction that was rolled back is freed by the maintenance thread."""
-        until(lambda: entry in self)
+        """Wait for an entry, such as a release by the maintenance thread after a rollback."""
+        wait_until(lambda: entry in self)
 
-    def begins_with(self, *entries: str) -> None:
-        """The last of these may still be on its way."""
-        until(lambda: len(self) >= len(entries))
+    def assert_begins_with(self, *entries: str) -> None:
+        """Assert that the log begins with these entries. Waits for the last one."""
+        wait_until(lambda: len(self) >= len(entries))
         assert self[: len(entries)] == list(entries)
 
-    def equals(self, *entries: str) -> None:
-        self.begins_with(*entries)
+    def assert_equals(self, *entries: str) -> None:
+        self.assert_begins_with(*entries)
         assert self == list(entries)
 
 
 @contextmanager
-def recorded(*aliases: str, log: TransactionLog | None = None) -> Iterator[TransactionLog]:
-    """Record what this thread's connections and the locks of all threads do."""
+def record_log(*aliases: str, log: TransactionLog | None = None) -> Iterator[TransactionLog]:
+    """Record the transactions of this thread and the locks of all threads."""
     log = TransactionLog() if log is None else log
     log.clear()
 
@@ -53,7 +53,7 @@ def recorded(*aliases: str, log: TransactionLog | None = None) -> Iterator[Trans
 
 
 def _watch(connection: Any, log: TransactionLog) -> None:
-    """The connection is the test's own and ends with it, so what is put on it stays."""
+    """Patch a connection, which belongs to the test and ends with it."""
     connection.ensure_connection()
     begin = connection.set_autocommit
 
@@ -86,8 +86,8 @@ def other_database(entry: dict[str, Any]) -> Iterator[None]:
         del connections["other"], connections.settings["other"]
 
 
-class Boom(Exception):
-    """What a user's code raises."""
+class UserError(Exception):
+    """An exception of a project's code."""
 
 
 @redis_lock("service")
@@ -105,7 +105,7 @@ def is_busy() -> bool:
 
 
 @contextmanager
-def rolled_back(**terms: Any) -> Iterator[None]:
-    with suppress(Boom), transaction.atomic(**terms):
+def rolled_back(**options: Any) -> Iterator[None]:
+    with suppress(UserError), transaction.atomic(**options):
         yield
-        raise Boom
+        raise UserError

@@ -1,6 +1,6 @@
-"""A process that holds a lock, stops itself before it writes, and writes when it is woken.
+"""A process that holds a lock, stops itself before a write, and writes after SIGCONT.
 
-Its terms come as JSON; what came of the write is printed.
+Its argument is JSON. It prints the outcome of the write.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from django.conf import settings
 
 
 def main() -> None:
-    terms = json.loads(sys.argv[1])
-    if terms["DATABASES"]["default"]["ENGINE"].endswith("mysql"):
+    options = json.loads(sys.argv[1])
+    if options["DATABASES"]["default"]["ENGINE"].endswith("mysql"):
         import pymysql
 
         pymysql.install_as_MySQLdb()
-    settings.configure(USE_TZ=True, DATABASES=terms["DATABASES"], REDIS_LOCKS=terms["REDIS_LOCKS"])
+    settings.configure(USE_TZ=True, DATABASES=options["DATABASES"], REDIS_LOCKS=options["REDIS_LOCKS"])
     django.setup()
 
     from django_redis_locks import LockError, locks
     from tests.django.account_models import Account, before_update
 
-    Account.objects.get(pk=1)  # connected, so that the lease isn't over before the write begins
+    Account.objects.get(pk=1)  # connects first, so that the lease doesn't end before the write
     with before_update(lambda: os.kill(os.getpid(), signal.SIGSTOP)):
-        grant = locks.lock("account:1", expire=terms["expire"]).acquire()
+        grant = locks.lock("account:1", expire=options["expire"]).acquire()
         account = Account.objects.get(pk=1)
         account.balance -= 90
-        if terms["stop"] == "after reading":
+        if options["stop"] == "after reading":
             os.kill(os.getpid(), signal.SIGSTOP)
         try:
             account.save(grant=grant)

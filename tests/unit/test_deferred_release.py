@@ -12,8 +12,8 @@ from django.db import connection, connections, transaction
 
 from django_redis_locks import Grant, deferred_release, locks
 from django_redis_locks.core.registry import registry
-from tests.django.helpers import PATIENCE, until
-from tests.django.transaction_log import Boom, is_busy, rolled_back, service
+from tests.django.helpers import PATIENCE, wait_until
+from tests.django.transaction_log import UserError, is_busy, rolled_back, service
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,7 +52,7 @@ def test_error_of_a_release_at_commit_is_logged_only(
     """[D14] The next call frees the lock."""
 
     def fail(self: object) -> None:
-        raise Boom
+        raise UserError
 
     with transaction.atomic():
         service()
@@ -76,7 +76,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
         with pytest.raises(KeyboardInterrupt):
             service()
         monkeypatch.undo()
-        until(lambda: not is_busy())
+        wait_until(lambda: not is_busy())
 
 
 def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pyt
             mutex.refuses = False
         assert is_busy()
         jobs[-1]()
-        until(lambda: not is_busy())
+        wait_until(lambda: not is_busy())
 
 
 def test_thread_that_ends_in_its_transaction_frees_its_lock_without_a_collection() -> None:
@@ -113,7 +113,7 @@ def test_thread_that_ends_in_its_transaction_frees_its_lock_without_a_collection
         thread = threading.Thread(target=leave)
         thread.start()
         thread.join()
-        until(lambda: not is_busy())
+        wait_until(lambda: not is_busy())
     finally:
         gc.enable()
         kept[0].connection.close()  # its wrapper keeps a database in memory open

@@ -1,4 +1,4 @@
-"""Values that are loaded inside of transactions, on three databases at two levels of isolation."""
+"""Cache loads inside of transactions, on three databases at two isolation levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 
 from django_redis_locks.cache import get_or_load, get_or_load_many, invalidate
 from tests.databases import elsewhere
-from tests.django.account_models import Account, create_tables, stored
+from tests.django.account_models import Account, balance_and_fence, create_tables
 from tests.django.helpers import PATIENCE
 from tests.waiting import eventually
 
@@ -19,16 +19,16 @@ LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 
 
 def balance() -> int:
-    return stored()[0]
+    return balance_and_fence()[0]
 
 
-def ask(**options: Any) -> Any:
+def load_balance(**options: Any) -> Any:
     return get_or_load("balance", balance, ttl=60, **options)
 
 
 @pytest.fixture(params=[*LEVELS, "set in the transaction"])
 def snapshot(request: pytest.FixtureRequest, database: str, settings: Any, tmp_path: Path) -> str:
-    """How a transaction comes to read a snapshot: by the settings, or by its first statement; or "" if it doesn't."""
+    """How a transaction reads a snapshot: by settings, or by its first statement; "" if it doesn't."""
     level = request.param
     options = connections.settings["default"].setdefault("OPTIONS", {})
     if database == "postgresql":
@@ -54,7 +54,7 @@ def begin(snapshot: str) -> None:
 
 
 def test_load_from_a_snapshot_is_not_stored(snapshot: str) -> None:
-    """[S2c] It may be older than an invalidation that came before the load. The transaction itself sees what it has loaded."""
+    """It may be older than an invalidation before the load. The transaction itself gets the value that it loaded."""
 
     def change() -> None:
         with transaction.atomic():
@@ -65,16 +65,16 @@ def test_load_from_a_snapshot_is_not_stored(snapshot: str) -> None:
         begin(snapshot)
         assert balance() == 100
         elsewhere(change).result(PATIENCE)
-        assert ask() == ask() == (100 if snapshot else 90)
+        assert load_balance() == load_balance() == (100 if snapshot else 90)
         many = get_or_load_many(["balance"], lambda keys: {}, ttl=60)
         assert many == {"balance": 100 if snapshot else 90}
         assert cache.get("balance") is None
     assert cache.get("balance") == (None if snapshot else 90)
-    assert ask() == 90
+    assert load_balance() == 90
 
 
-def test_claim_ends_if_the_transaction_can_not_say_its_level(snapshot: str) -> None:
-    """[S3] It was renewed for ever. The error is of this transaction: other callers load."""
+def test_claim_ends_when_the_query_of_the_isolation_level_fails(snapshot: str) -> None:
+    """[S3] The exception is raised in this transaction; other callers load."""
     if connection.vendor != "postgresql" or snapshot:
         pytest.skip("nothing is asked")
 
@@ -83,14 +83,14 @@ def test_claim_ends_if_the_transaction_can_not_say_its_level(snapshot: str) -> N
             raise NotImplementedError
         return execute(sql, *args)
 
-    for refused in (ask, lambda: get_or_load_many(["balance"], lambda keys: {"balance": 1}, ttl=60)):
+    for refused in (load_balance, lambda: get_or_load_many(["balance"], lambda keys: {"balance": 1}, ttl=60)):
         with transaction.atomic(), connection.execute_wrapper(refuse), pytest.raises(NotImplementedError):
             refused()
-        assert elsewhere(ask).result(PATIENCE) == 100
+        assert elsewhere(load_balance).result(PATIENCE) == 100
         invalidate("balance")
 
 
-def test_level_is_asked_for_once_for_many_values(snapshot: str, django_assert_num_queries: Any) -> None:
+def test_isolation_level_is_queried_once_for_many_values(snapshot: str, django_assert_num_queries: Any) -> None:
     with (
         transaction.atomic(),
         django_assert_num_queries(int(connection.vendor == "postgresql" and snapshot not in LEVELS[1:])),
@@ -99,7 +99,7 @@ def test_level_is_asked_for_once_for_many_values(snapshot: str, django_assert_nu
 
 
 def test_loads_from_snapshots_do_not_wait_for_one_another(snapshot: str) -> None:
-    """[S1] [S2c] None of their values can be shared; a stale one is served, and isn't loaded in vain."""
+    """[S1] Their values can't be shared. A stale value is returned without a load."""
     if snapshot not in LEVELS:
         pytest.skip("it isn't known before the load")
     inner: list[Any] = []
@@ -107,7 +107,7 @@ def test_loads_from_snapshots_do_not_wait_for_one_another(snapshot: str) -> None
     def both() -> int:
         def ask_alone() -> Any:
             with transaction.atomic():
-                return ask()
+                return load_balance()
 
         inner.append(elsewhere(ask_alone).result(PATIENCE))
         return balance()
@@ -117,5 +117,5 @@ def test_loads_from_snapshots_do_not_wait_for_one_another(snapshot: str) -> None
     assert inner == [100]
     get_or_load("balance", lambda: 1, ttl=0.001, jitter=0, stale=600)
     with transaction.atomic():
-        eventually(lambda: ask(stale=600, info=True).source == "stale")
-    assert ask(stale=600) == 100
+        eventually(lambda: load_balance(stale=600, info=True).source == "stale")
+    assert load_balance(stale=600) == 100

@@ -1,4 +1,4 @@
-"""`release_dead` frees what dead processes of this machine hold, and nothing else."""
+"""`release_dead` releases locks and jobs of dead processes on this machine only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.probes.django import free_holds, holds_of_dead_processes
 
 @pytest.fixture
 def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
-    """A lock of another process; `held()` kills that."""
+    """A lock held by another process; `held()` kills it."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
     program = (
         "import sys; from django_redis_locks import locks;"
@@ -42,7 +42,7 @@ def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
         stream.close()
 
 
-def test_holds_of_live_processes_and_other_hosts_stay(held: Callable[[], None]) -> None:
+def test_holds_of_live_processes_and_other_hosts_are_not_released(held: Callable[[], None]) -> None:
     """[C21] [C22]"""
     locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, show_in_admin=True)
     with locks.lock("mine"):
@@ -67,7 +67,7 @@ def test_hold_and_job_of_a_dead_process_are_released(
         pass
 
 
-def test_hold_acquired_since_the_look_stays(held: Callable[[], None]) -> None:
+def test_hold_acquired_after_the_listing_is_not_released(held: Callable[[], None]) -> None:
     """[C23]"""
     held()
     found = holds_of_dead_processes()
@@ -80,7 +80,9 @@ def job(host: str, pid: int) -> dict[str, object]:
     return {"v": 1, "state": "running", "id": "task", "holder": [host, pid, "main", "report"]}
 
 
-def test_dead_holds_beyond_a_page_are_found(held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_holds_beyond_the_first_page_are_released(
+    held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspection, "LONGEST_PAGE", 2)
     with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=60):
         held()

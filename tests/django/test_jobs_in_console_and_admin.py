@@ -1,4 +1,4 @@
-"""Jobs beside locks: on the command line and in the admin."""
+"""Jobs among the locks, on the command line and in the admin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_redis_locks import Record, inspection, locks
-from tests.django.admin_site import LIST, RELEASE, VIEW, detail, keys, text, urlpatterns, visitor
+from tests.django.admin_site import (
+    LIST,
+    RELEASE,
+    VIEW,
+    client_with_permissions,
+    listed_keys,
+    lock_url,
+    urlpatterns,
+    visible_text,
+)
 from tests.django.test_admin_pages import columns, confirmed
 from tests.django.test_console import call
 
@@ -22,7 +31,7 @@ KEY, QUEUED, DONE = "job:export:1", "job:export:2", "job:export:3"
 
 @pytest.fixture
 def jobs(redis_locks: str) -> Iterator[dict[str, Record]]:
-    """One that runs, one that waits, one that is done; and a lock."""
+    """A running job, a waiting one, a finished one, and a lock."""
     running = {"v": 1, "state": "running", "id": "task-1", "holder": ["web-3", 4711, "MainThread", "shop.export"]}
     written = {
         KEY: locks.record(KEY).put(None, running, 60, show_in_admin=True),
@@ -37,7 +46,7 @@ def jobs(redis_locks: str) -> Iterator[dict[str, Record]]:
 
 
 def test_list_and_stats_show_jobs_with_their_tasks(jobs: dict[str, Record]) -> None:
-    """A job that runs is held, as locks are; waiting ones are listed on request."""
+    """A running job counts as held. Waiting jobs are listed on request."""
     first, second, third, *_ = call("list").out.splitlines()
     assert first.split()[-1] == "TASK"
     assert second.split()[:7] == ["default", KEY, "held", "web-3", "pid", "4711", "MainThread"]
@@ -73,8 +82,7 @@ def test_show_prints_state_task_and_holder_of_a_job(jobs: dict[str, Record]) -> 
 
 
 def test_release_of_a_job_warns_and_frees_it_unless_done_or_another_version(jobs: dict[str, Record]) -> None:
-    """Without its record a done one would be done again. Of a lock the fences after its own may be meant, too; of a
-    record never."""
+    """Without its record a finished job could run again. Unlike a lock, a record must have exactly the given fence."""
     fences = [f"--fence={jobs[KEY].version + off}" for off in (-1, 1)]
     for key, message, *words in ((DONE, "is done"), *((KEY, "doesn't have the fence", fence) for fence in fences)):
         ended = call("release", key, "--yes", *words)
@@ -90,47 +98,49 @@ def test_release_of_a_job_warns_and_frees_it_unless_done_or_another_version(jobs
 
 
 def test_admin_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None:
-    client = visitor(VIEW)
+    client = client_with_permissions(VIEW)
     page = client.get(LIST)
-    assert keys(page) == [KEY, "a lock"]
+    assert listed_keys(page) == [KEY, "a lock"]
     row = columns(page)
     assert " ".join(row["key"].split()) == f"{KEY} task task-1"
     assert row["state"] == "held"
     assert " ".join(row["holder"].split()) == "web-3 pid 4711 MainThread"
     page = client.get(LIST, {"state": "queued"})
-    assert keys(page) == [QUEUED]
+    assert listed_keys(page) == [QUEUED]
     assert columns(page)["state"] == "queued"
-    assert "A job that waits to begin." in text(page)
-    assert keys(client.get(LIST, {"state": "all"})) == [KEY, QUEUED, "a lock"]
+    assert "A job that waits to begin." in visible_text(page)
+    assert listed_keys(client.get(LIST, {"state": "all"})) == [KEY, QUEUED, "a lock"]
 
 
 def test_page_of_a_job_names_its_task(jobs: dict[str, Record]) -> None:
-    """That of a done one offers no release."""
-    client = visitor(VIEW, RELEASE)
+    """The page of a finished job has no release button."""
+    client = client_with_permissions(VIEW, RELEASE)
     for key, task in ((KEY, "task-1"), (QUEUED, "task-2"), (DONE, "task-3"), ("a lock", None)):
-        page = client.get(detail(key))
+        page = client.get(lock_url(key))
         assert page.status_code == 200
         assert ("force_release_url" in page.context) == (key != DONE)
-        assert ("field-task" in text(page)) == (task is not None)
-        assert task is None or task in text(page)
+        assert ("field-task" in visible_text(page)) == (task is not None)
+        assert task is None or task in visible_text(page)
 
 
-def test_hostile_task_id_is_harmless(redis_locks: str) -> None:
-    """A list without jobs has no column for tasks."""
+def test_task_id_with_markup_is_escaped(redis_locks: str) -> None:
+    """A list without jobs has no task column."""
     with locks.lock("a lock"):
         assert "TASK" not in call("list").out
     hostile = "<script>alert(1)</script>\x1b[31m"
     locks.record(KEY).put(None, {"state": "running", "id": hostile}, show_in_admin=True)
-    page = text(visitor(VIEW).get(detail(KEY))) + text(visitor(VIEW).get(LIST))
+    page = visible_text(client_with_permissions(VIEW).get(lock_url(KEY))) + visible_text(
+        client_with_permissions(VIEW).get(LIST)
+    )
     assert "<script>alert" not in page
     assert "\x1b" not in page + call("list").out + call("show", KEY).out
 
 
-def test_job_is_released_in_the_admin_as_a_lock_is(jobs: dict[str, Record]) -> None:
-    """[D58] Not if it began since the page was shown."""
-    client = visitor(VIEW, RELEASE)
+def test_job_is_released_in_the_admin_like_a_lock(jobs: dict[str, Record]) -> None:
+    """[D58] Not if it has started since the page was shown."""
+    client = client_with_permissions(VIEW, RELEASE)
     for key, began in ((KEY, False), (QUEUED, True), (QUEUED, False)):
-        link: Any = client.get(detail(key)).context["force_release_url"]
+        link: Any = client.get(lock_url(key)).context["force_release_url"]
         page = client.get(link)
         if began:
             locks.record(QUEUED).put(jobs[QUEUED], {"state": "running", "id": "task-2"}, 60, show_in_admin=True)
