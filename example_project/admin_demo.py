@@ -2,10 +2,10 @@
 
     python admin_demo.py                   serve it until Ctrl-C; log in as admin, password admin
     python admin_demo.py --locks 200       with fewer locks
-    python admin_demo.py --measure         only say how long the pages take
-    python admin_demo.py --shots FOLDER    only draw the pictures of the documentation, with Chromium
+    python admin_demo.py --measure         only print the server time of the pages
+    python admin_demo.py --shots FOLDER    only make the screenshots of the documentation, with Chromium
 
-The locks belong to processes of this demo, which call themselves web-1, worker-1 and so on.
+The locks belong to processes of this demo with host names such as web-1 and worker-1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The admin's page of held locks.")
     parser.add_argument("--locks", type=int, default=10_000, help="number of locks that are held")
     parser.add_argument("--port", type=int, default=8000, help="if it is taken, a free one is used")
-    parser.add_argument("--measure", action="store_true", help="only say how long the pages take")
+    parser.add_argument("--measure", action="store_true", help="only print the server time of the pages")
     parser.add_argument("--shots", type=Path, metavar="FOLDER", help="only draw the pictures of the documentation")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,7 +83,7 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def holders(count: int) -> Iterator[None]:
-    """Processes that hold locks, wait for some, and have crashed with others; until the end of the block."""
+    """Run processes that hold locks, wait for some, and seem to have crashed with others, until the end of the block."""
     pids = []
     read, write = os.pipe()
     wait, go = os.pipe()
@@ -96,7 +96,7 @@ def holders(count: int) -> Iterator[None]:
             try:
                 hold(number, count // len(HOSTS))
                 os.write(write, b".")
-                os.read(wait, 1)  # ends when all have theirs
+                os.read(wait, 1)  # until all processes have their locks
                 wait_for_others(number)
                 signal.pause()
             finally:
@@ -140,7 +140,7 @@ def wait_for_others(number: int) -> None:
 
 
 def in_thread(work: Callable[[], object], name: str) -> None:
-    """The thread stays: it is the one that holds the lock."""
+    """Call in a new thread, which then stays alive: it holds the lock."""
     done = threading.Event()
 
     def run() -> None:
@@ -159,14 +159,14 @@ def open_admin() -> None:
 
     call_command("migrate", verbosity=0)
     User.objects.create_superuser("admin", password="admin")
-    connections.close_all()  # SQLite's aren't to be carried over a fork
+    connections.close_all()  # connections of SQLite can't be used after a fork
 
 
 def draw(url: str, folder: Path) -> None:
     from django.contrib.auth.models import User  # noqa: PLC0415 - after django.setup()
     from django.test import Client  # noqa: PLC0415
 
-    from tools.browser import Browser  # noqa: PLC0415 - only drawing needs one
+    from tools.browser import Browser  # noqa: PLC0415 - only screenshots need a browser
 
     client = Client(SERVER_NAME="localhost")
     client.force_login(User.objects.get())

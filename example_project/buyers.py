@@ -24,12 +24,12 @@ HEADERS = {
 
 Tell = Callable[[int], None]
 Visit = tuple[int, float]
-"""The status of the answer, 0 if there was none, and the seconds that it took."""
+"""The status of the response, 0 if there was none, and its seconds."""
 
 
 @dataclass
 class Buyer:
-    """What one buyer was answered, request by request; 0 stands for no answer at all."""
+    """The response statuses of one buyer, by request; 0 stands for no response."""
 
     statuses: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Buyer:
 
 
 def pause(retry_after: float) -> float:
-    """Up to a quarter longer than asked: if all came back at the same moment, all would meet again."""
+    """Retry-After plus up to a quarter, so that buyers don't retry at the same moment."""
     return retry_after * random.uniform(1, 1.25)
 
 
@@ -61,7 +61,7 @@ def post(url: str) -> tuple[int, float]:
 
 
 def ask(method: str, url: str) -> tuple[int, Mapping[str, str]]:
-    """The status and the headers of the answer; 0 if there is none."""
+    """The status and headers of the response; 0 if there is none."""
     target = urlsplit(url)
     connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=TIMEOUT)
     try:
@@ -76,7 +76,7 @@ def ask(method: str, url: str) -> tuple[int, Mapping[str, str]]:
 
 
 def crowd(url: str, number: int, tell: Tell = lambda done: None) -> Sequence[Buyer]:
-    """Send the requests of `number` buyers to this URL. `tell` is called from time to time with the number that are done."""
+    """Send the requests of `number` buyers to this URL. `tell` gets the number of finished ones from time to time."""
     buyers = [Buyer() for _ in range(number)]
     over = threading.Event()
     try:
@@ -99,7 +99,7 @@ def visitors(url: str, number: int, tell: Tell) -> Sequence[Visit]:
 
 
 def together(acts: Sequence[Callable[[], object]], tell: Tell) -> None:
-    """All of them begin at the same moment, each in a thread of its own."""
+    """Start all of them at the same moment, each in a thread of its own."""
     start = threading.Barrier(len(acts))
 
     def run(act: Callable[[], object]) -> None:

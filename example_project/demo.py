@@ -43,7 +43,7 @@ from tools.database_servers import PostgreSQL
 from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_server import RedisServer
 
-TRIES = 10  # how often a wrong form may get away with it, which it hardly does once
+TRIES = 10  # attempts to show the fault of a wrong form; one is nearly always enough
 PORT = 8000
 MANAGE = Path(__file__).with_name("manage.py")
 BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
@@ -52,7 +52,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> int:
     arguments = parse()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started us in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if started in the background by a script
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, end)
     try:
@@ -63,7 +63,7 @@ def main() -> int:
                 return show_commit(stack, arguments) if arguments.commit else show(stack, arguments)
             finally:
                 for number in SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # nothing disturbs the cleaning
+                    signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
     except KeyboardInterrupt:
         print("\nEnded.")
         return 0 if arguments.serve else 130
@@ -88,7 +88,9 @@ def end(number: int, frame: object) -> None:
 def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
     site = stack.enter_context(prepare(stack, arguments.redis).open_site(arguments.port))
     print(f"The shop is open at {paint(site.url + '/', BOLD)}    Ctrl-C closes it.")
-    where = "REDIS_URL=…" if arguments.redis else f"REDIS_URL={os.environ['REDIS_URL']}"  # theirs may have a password
+    where = (
+        "REDIS_URL=…" if arguments.redis else f"REDIS_URL={os.environ['REDIS_URL']}"
+    )  # a given URL may contain a password
     print(
         f"Its locks:  {where} {os.path.relpath(sys.executable)} {os.path.relpath(MANAGE)} redis_locks watch", flush=True
     )
@@ -108,7 +110,7 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
 
 
 def show_report(stage: Any, url: str) -> int:
-    """A crowd on a page that is cached, and slow to make."""
+    """Many visitors of a cached page that is slow to render."""
     print(f"{stage.VISITORS} visitors at once, a report that takes {stage.reports.COUNTING} s to make", end="\n\n")
     print(paint(visits_heading(), BOLD))
     print(paint(rule() * len(visits_heading()), DIM), flush=True)
@@ -136,7 +138,7 @@ def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
 
 
 def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> tuple[Any, Any]:
-    """And begin the table."""
+    """Open the shop, and print the head of the table."""
     stage = prepare(stack, redis_url, database)
     stage.count_reports()
     site = stack.enter_context(stage.open_site(port=0))
@@ -149,7 +151,7 @@ def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | No
 
 
 def oversell(stage: Any, form: str, url: str) -> Outcome:
-    stage.rush(form, url, status)  # the first requests of a process load what it needs; they don't count
+    stage.rush(form, url, status)  # warm-up: the first requests of a process don't count
     for _ in range(TRIES):
         outcome: Outcome = stage.rush(form, url, status)
         if outcome.oversold:
@@ -167,7 +169,7 @@ def judge(wrong: list[str], text: str) -> int:
 
 
 def prepare(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> Any:
-    """Redis, a place for the database, Django, and then what needs them: the module `stage`."""
+    """Start Redis, set up the database and Django, then import the module `stage`, which needs them."""
     if not hasattr(os, "fork"):
         raise SystemExit("The site runs in forked processes, which this system doesn't have.")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shop-"))
@@ -186,7 +188,7 @@ def rule() -> str:
 
 
 def status(text: str) -> None:
-    """What goes on; only where it can be overwritten."""
+    """Print the progress, if the output is a terminal."""
     if sys.stdout.isatty():
         print(f"\r\033[K{paint(text, DIM)}", end="", flush=True)
 

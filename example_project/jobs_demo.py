@@ -1,4 +1,4 @@
-"""Two workers and two beats, some of which are killed: what ran how often, with plain tasks and with ours.
+"""Two workers and two beats, some of which are killed: how often jobs run, with plain tasks and with those of celery_locks.
 
     python jobs_demo.py       the exit code says whether anything ran twice, at once, or not at all
 
@@ -43,7 +43,7 @@ KINDS = ("plain", "shop")
 
 
 class Stuck(Exception):
-    """What must come doesn't."""
+    """An expected event doesn't happen."""
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def main() -> int:
                 return show(stack)
             finally:
                 for number in SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # nothing disturbs the cleaning
+                    signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
     except KeyboardInterrupt:
         print("\nEnded.")
         return 130
@@ -120,7 +120,7 @@ def judge(stage: Stage, orders: list[int], until: float) -> int:
 
 
 class Stage:
-    """The processes, and what they wrote."""
+    """The processes, and the journal that they write."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
@@ -187,7 +187,7 @@ class Stage:
         return [order.pk for _ in range(ORDERS) if (order := sell(product.pk)[1])]
 
     def click(self, orders: list[int]) -> list[threading.Thread]:
-        """Customers that click more than once, all at the same time."""
+        """Submit each order several times, all at the same moment, as impatient customers do."""
         from shop import plain, tasks  # noqa: PLC0415 - after Django is set up
 
         def ask() -> None:
@@ -201,7 +201,7 @@ class Stage:
         return threads
 
     def kill_run(self, task: str) -> None:
-        """SIGKILL a worker's child in the middle of a run."""
+        """Send SIGKILL to a worker's child during a run."""
 
         def killed() -> bool:
             ended = {one.id for one in self.events("ended", task)}
@@ -212,14 +212,14 @@ class Stage:
             os.kill(run.pid, signal.SIGKILL)
             at = time.time()
             if any(one.id == run.id for one in self.events("ended", task)):
-                return False  # a moment too late
+                return False  # too late
             self.kills.append(Kill(run.pid, task, run.id, at))
             return True
 
         self.wait(f"a run of {task}", killed)
 
     def kill_beat(self) -> None:
-        """The one that sends."""
+        """Kill the beat that sends the messages."""
         *_, last = self.events("sent", "shop.take_stock")
         (beat,) = [process for process in self.beats if process.pid == last.pid]
         beat.kill()
@@ -232,13 +232,13 @@ class Stage:
         return len(self.events("ended", "plain.confirm_order")) >= sent and all(set(orders) <= done for done in ends)
 
     def freed_after(self) -> float:
-        """Seconds from the death of a run to the release of its key; the slower one."""
+        """Seconds from the kill of a run to the release of its key; the maximum."""
         return max(
             one.at - kill.at for kill in self.kills for one in self.events("freed", kill.task) if one.id == kill.id
         )
 
     def journal(self) -> list[Event]:
-        lines = self.file.read_text().split("\n")[:-1]  # the last one may be on its way
+        lines = self.file.read_text().split("\n")[:-1]  # the last line may be incomplete
         return [Event(**json.loads(line)) for line in lines]
 
     def events(self, what: str, task: str) -> list[Event]:

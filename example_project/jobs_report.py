@@ -1,4 +1,4 @@
-"""What the journal of the jobs comes to: the table, and whether it is as it must be."""
+"""Evaluates the journal of the jobs: the table, and the failures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ WIDTH = 20
 
 INTERVAL = 2.0
 TOO_SOON = 0.7 * INTERVAL
-"""Two messages of a beat's job that are closer belong to one tick."""
+"""Seconds: two messages of a beat's job that are closer belong to one tick."""
 TOO_LATE = 15.0
-"""Seconds without a run after which a tick was lost: a dead beat's successor may have had its turn just before, and a slow
-machine takes its time."""
+"""Seconds without a run after which a tick counts as lost: long enough for the other beat to take over on a slow machine."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Kill:
-    """A process that was killed while it ran a job; or a beat, then without one."""
+    """A kill of a process that ran a job, or of a beat, then without a job."""
 
     pid: int
     task: str
@@ -43,7 +42,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Tally:
-    """One job."""
+    """The counts of one job."""
 
     task: str
     submitted: int
@@ -101,7 +100,7 @@ def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: floa
 
 
 def overlaps(events: Iterable[Event], kills: Iterable[Kill]) -> int:
-    """Runs that began while another one of the same key went on."""
+    """The number of runs that began during another run with the same key."""
     dead = {(kill.pid, kill.id): kill.at for kill in kills}
     going: dict[object, dict[tuple[int, str], float]] = {}
     found = 0
@@ -132,7 +131,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
-    """What isn't as it must be; nothing, if the demo has shown what it promises."""
+    """The deviations from the expected results; empty if there are none."""
     found = [f"{one.task} was never done twice: there was nothing to compare with." for one in plain if not one.twice]
     for one in ours:
         if one.twice:
@@ -149,7 +148,7 @@ def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
 
 
 def explanation(plain: Sequence[Tally], ours: Sequence[Tally], took: float) -> str:
-    """Four sentences."""
+    """The explanation below the tables."""
     (plain_ticks, plain_orders), (ticks_, orders) = plain, ours
     return (
         f"Of plain jobs each beat sends its own, {plain_ticks.messages} messages for {ticks_.messages} ticks, and three "

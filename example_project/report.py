@@ -1,4 +1,4 @@
-"""What came of it: the tables, and whether all is as it must be."""
+"""Evaluates the results: the tables, and the failures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SETTLED = {200, 409, 410}
 
 @dataclass(frozen=True)
 class Outcome:
-    """One form after its crowd: the responses to the buyers, and the state of the database."""
+    """The result of one form: the responses to the buyers, and the state of the database."""
 
     form: str
     supply: int
     sold: int  # orders in the database
     left: int
-    finals: Sequence[int]  # the last answer to each buyer
-    statuses: Sequence[int]  # every answer
+    finals: Sequence[int]  # the last response to each buyer
+    statuses: Sequence[int]  # all responses
     seconds: Sequence[float]
 
     @property

@@ -1,5 +1,5 @@
-"""The site on a fresh database, a crowd on one of its products, and one on its report. Django is set up before this is
-imported."""
+"""The site on a fresh database, with concurrent buyers of a product, and concurrent visitors of its report. Import it after
+setting up Django."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ loads = multiprocessing.Value("i")  # shared with the site's processes, which ar
 
 
 def count_reports() -> None:
-    """From now on, and in all processes that are forked from now on."""
+    """Count the reports made in this process, and in processes forked later."""
     make = reports.make_sales
 
     @wraps(make)
@@ -41,14 +41,14 @@ def count_reports() -> None:
 
 
 def open_site(port: int) -> Workers:
-    """With three products; yet to be entered."""
+    """Create the database with three products, and return the site, which isn't started."""
     call_command("migrate", verbosity=0)
-    connections.close_all()  # SQLite's aren't to be carried over a fork
+    connections.close_all()  # connections of SQLite can't be used after a fork
     return Workers(application, port=port)
 
 
 def rush(form: str, url: str, tell: Callable[[str], None]) -> Outcome:
-    """One crowd, one product, a fresh stock."""
+    """Concurrent buyers of one product, with a fresh stock."""
     with transaction.atomic():
         Order.objects.all().delete()
         Product.objects.update(stock=SUPPLY)
@@ -68,16 +68,16 @@ def rush(form: str, url: str, tell: Callable[[str], None]) -> Outcome:
 
 
 def visit_expired(form: str, url: str, tell: Callable[[str], None]) -> Visits:
-    """A crowd that comes when the report has just expired."""
-    visitors(url, VISITORS, lambda done: None)  # the first ones of a process don't count
+    """Concurrent visitors just after the report has expired."""
+    visitors(url, VISITORS, lambda done: None)  # warm-up: the first requests of a process don't count
     visit(url)
-    cache.delete(reports.UNGUARDED)  # as if a minute were over
+    cache.delete(reports.UNGUARDED)  # as if it had expired
     invalidate(reports.SALES, stale=reports.STALE)
     return _visit(form, url, tell)
 
 
 def visit_none(form: str, url: str, tell: Callable[[str], None]) -> Visits:
-    """A crowd that comes when there is no report."""
+    """Concurrent visitors when there is no report."""
     invalidate(reports.SALES)
     return _visit(form, url, tell)
 
@@ -86,6 +86,6 @@ def _visit(form: str, url: str, tell: Callable[[str], None]) -> Visits:
     before = loads.value
     visits = visitors(url, VISITORS, lambda done: tell(f"{form}: {done} of {VISITORS} done"))
     tell("")
-    time.sleep(reports.COUNTING)  # a refresh in the background has begun by now
+    time.sleep(reports.COUNTING)  # by then a refresh in the background has begun
     statuses, seconds = zip(*visits, strict=True)
     return Visits(form, loads.value - before, statuses, seconds)

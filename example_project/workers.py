@@ -1,4 +1,4 @@
-"""The site in several processes: one listening socket, opened before the fork, that all of them accept from."""
+"""The site in several processes that accept from one listening socket, opened before the fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 class Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """The page shows what happens."""
+        """No log of requests."""
 
 
 class Server(ThreadedWSGIServer):
@@ -28,7 +28,7 @@ class Server(ThreadedWSGIServer):
     def __init__(self, port: int, application: Any) -> None:
         super().__init__((HOST, port), Handler)
         self.set_app(application)
-        self.socket.setblocking(False)  # every process is woken, one gets the connection, the others go on
+        self.socket.setblocking(False)  # all processes are woken and one gets the connection
         self.parent = os.getpid()
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -37,14 +37,14 @@ class Server(ThreadedWSGIServer):
         return connection, address
 
     def service_actions(self) -> None:
-        """Twice a second: end when the parent has, however it did."""
+        """Twice a second: end if the parent process has ended."""
         super().service_actions()
         if os.getppid() != self.parent:
             os._exit(0)
 
 
 class Workers:
-    """`with Workers(application) as site:` serves on `site.url`; the end of the block ends its processes, by pid."""
+    """`with Workers(application) as site:` serves on `site.url`; at the end of the block its processes are ended, by pid."""
 
     def __init__(self, application: Any, *, port: int = 0, processes: int = PROCESSES) -> None:
         self._server = listen(port, application)
@@ -53,7 +53,9 @@ class Workers:
         self.pids: list[int] = []
 
     def __enter__(self) -> Self:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # or the parent's handler might run in a child
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, SIGNALS
+        )  # otherwise a handler of the parent might run in a child
         try:
             for _ in range(self._processes):
                 pid = os.fork()
@@ -78,9 +80,9 @@ class Workers:
         self.pids = []
 
     def _serve(self) -> None:
-        """In the child; never returns."""
+        """Serve in the child process; never returns."""
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too; the parent ends us in good order
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is sent to children, too; the parent ends them
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

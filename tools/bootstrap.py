@@ -1,10 +1,10 @@
-"""Makes `.venv` and installs the project in it, with the dependency groups that are named. Quick when there is nothing to do.
+"""Makes `.venv` and installs the project in it, with these dependency groups. Returns quickly if it is up to date.
 
-    python3 tools/bootstrap.py                the project and what it needs to run
+    python3 tools/bootstrap.py                the project and its dependencies
     python3 tools/bootstrap.py test lint      and these groups of pyproject.toml
-    python3 tools/bootstrap.py --list test    only prints what these groups hold
+    python3 tools/bootstrap.py --list test    prints the packages of these groups
 
-Its syntax is that of Python 3.9, so that an old Python says what is wrong instead of failing on a line of code.
+Its syntax is that of Python 3.9, so that an old Python gets an error message instead of a SyntaxError.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 STAMP = VENV / "bootstrap.json"
 LOCK = ROOT / ".cache" / "bootstrap.lock"
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
-"""The versions of everything that development needs; ``make lock`` writes it."""
+"""The versions of all packages for development; ``make lock`` writes it."""
 
 OLDEST = (3, 11)
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Two commands started at once must not both make .venv: the second one waits, and finds it made."""
+    """Hold a file lock, so that of two concurrent commands only one makes .venv."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -96,7 +96,7 @@ def read_stamp() -> dict[str, Any]:
 
 
 def requirements(names: list[str]) -> list[str]:
-    """What the groups hold. Read here, because pip knows `--group` only since 25.1."""
+    """The packages of these groups. Older versions than pip 25.1 don't have `--group`."""
     import tomllib
 
     groups = tomllib.loads(PYPROJECT.read_text())["dependency-groups"]

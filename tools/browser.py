@@ -1,11 +1,11 @@
-"""A real browser without a driver: Chromium, told what to do over a pipe in its DevTools protocol.
+"""A real browser without a driver: Chromium, controlled by its DevTools protocol over a pipe.
 
     with Browser() as browser:
         page = browser.open(dark=True)
         page.goto("http://127.0.0.1:8000/admin/")
         page.screenshot(Path("admin.png"))
 
-A page collects in ``problems`` what its console calls an error, exceptions of its scripts, and what its policies forbid.
+A page collects in ``problems`` console errors, exceptions of scripts, and violations of its content security policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.processes import ServerFailed, ServerNotFound, with_parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 20.0
-"""Seconds for one answer."""
+"""Seconds to wait for one reply."""
 
 # Chromium listens on 3 and writes to 4
 LAUNCHER = (
@@ -39,7 +39,7 @@ KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), " ": (32, " "),
 def find_browser() -> str:
     """
     Raises:
-        ServerNotFound: there is none.
+        ServerNotFound: no Chromium is installed.
     """
     for name in (os.environ.get("BROWSER_BINARY"), *NAMES):
         found = shutil.which(name) if name else None
@@ -49,13 +49,13 @@ def find_browser() -> str:
 
 
 class Browser:
-    """`with Browser() as browser:`; its end ends the process and removes its profile."""
+    """`with Browser() as browser:`. At the end of the block its process ends, and its profile is removed."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]  # not 3 or 4 by chance
+        high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]  # not 3 or 4
         options = [
             "--headless=new",
             "--remote-debugging-pipe",
@@ -98,7 +98,7 @@ class Browser:
         self._folder.cleanup()
 
     def open(self, width: int = 1280, height: int = 800, *, dark: bool = False, mobile: bool = False) -> Page:
-        """A new tab, in pixels, with cookies of its own."""
+        """Open a tab of this size in pixels, with separate cookies."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -111,7 +111,7 @@ class Browser:
         return page
 
     def call(self, method: str, session: str = "", **params: Any) -> Any:
-        """Send a command, and wait for its answer; what happens meanwhile goes to the pages."""
+        """Send a command and return its result. Events that arrive before it are passed to the pages."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if session:
@@ -126,7 +126,7 @@ class Browser:
                 return answer["result"]
 
     def next(self, end: float, doing: str) -> Any:
-        """One message of the browser."""
+        """The next message of the browser."""
         while b"\0" not in self._rest:
             if not select.select([self._in], [], [], max(0.0, end - time.monotonic()))[0]:
                 raise ServerFailed(f"The browser doesn't answer to {doing}.")
@@ -138,7 +138,7 @@ class Browser:
         message = json.loads(raw)
         page = self._pages.get(message.get("sessionId", ""))
         if page is not None and "method" in message:
-            page.told(message["method"], message["params"])
+            page.on_event(message["method"], message["params"])
         return message
 
 
@@ -153,7 +153,7 @@ class Page:
     def call(self, method: str, **params: Any) -> Any:
         return self._browser.call(method, self._session, **params)
 
-    def told(self, method: str, params: Any) -> None:
+    def on_event(self, method: str, params: Any) -> None:
         if method == "Page.loadEventFired":
             self._loads += 1
         elif method == "Runtime.exceptionThrown":
@@ -164,14 +164,14 @@ class Page:
             self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
 
     def close(self) -> None:
-        """With its connections."""
+        """Close the tab and its connections."""
         self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     def cookie(self, url: str, name: str, value: str) -> None:
         self.call("Network.setCookie", url=url, name=name, value=value)
 
     def goto(self, url: str) -> None:
-        """And wait until it has loaded."""
+        """Load a page, and wait until it has loaded."""
         before = self._loads
         failure = self.call("Page.navigate", url=url).get("errorText")
         if failure:
@@ -179,13 +179,13 @@ class Page:
         self.loaded(before)
 
     def loaded(self, before: int) -> None:
-        """Wait until one more page than ``before`` has loaded."""
+        """Wait until more pages than ``before`` have loaded."""
         end = time.monotonic() + PATIENCE
         while self._loads <= before:
             self._browser.next(end, "the page to load")
 
     def press(self, *keys: str, loads: bool = False) -> None:
-        """Keys of the keyboard, one after the other; ``loads`` says that the last one leads to another page."""
+        """Press keys one after the other. ``loads``: wait for the page that the last one loads."""
         before = self._loads
         for key in keys:
             code, text = KEYS.get(key, (0, key))
@@ -199,13 +199,13 @@ class Page:
         self.call("Input.insertText", text=text)
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression."""
+        """Evaluate a JavaScript expression, and return its value."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise ServerFailed(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """What is seen, or all of the page."""
+        """Save a screenshot of the visible part, or of the whole page."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -1,11 +1,10 @@
-"""Real database servers for the tests and the demo: PostgreSQL and MariaDB, as the machine has them.
+"""Real database servers for the tests and the demo: the installed PostgreSQL and MariaDB.
 
     with PostgreSQL() as server:
         DATABASES = {"default": server.settings()}
 
-Each is our own: a temporary folder with its data and its socket, no port, and nothing that would make a crash of the
-machine harmless but slow. It ends only the process that it started, by pid, and takes it along when this process dies.
-Neither server runs as root: who is root starts it as `nobody`.
+Each has a temporary folder with its data and socket, no port, and no durability, for speed. It ends only the process that
+it started, by pid; that process also ends when this one dies. Neither server runs as root: root starts it as `nobody`.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ USER = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else ""
 
 
 class DatabaseServer(ABC):
-    """One server process. What differs from server to server is in the methods below."""
+    """One server process. Subclasses implement the abstract methods."""
 
     package: ClassVar[str]
-    """Debian's name for it."""
+    """The name of Debian's package."""
     place: ClassVar[str]
-    """Where its programs may be, if not on PATH."""
+    """Folders of its programs, if they aren't on PATH."""
     end: ClassVar[signal.Signals]
-    """What ends it at once. Its data is not needed any more."""
+    """The signal that ends it at once, without saving."""
 
     def __init__(self) -> None:
         self.folder = Path()
@@ -63,19 +62,19 @@ class DatabaseServer(ABC):
 
     @abstractmethod
     def making(self) -> list[str]:
-        """The command that fills the data folder."""
+        """The command that initializes the data folder."""
 
     @abstractmethod
     def running(self) -> list[str]:
-        """The command that serves it."""
+        """The command that runs the server."""
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Whether it accepts connections."""
 
     @abstractmethod
     def settings(self, name: str = "") -> dict[str, Any]:
-        """An entry of Django's `DATABASES`; by default for a database that is there from the beginning."""
+        """An entry of Django's `DATABASES`; by default for an existing database."""
 
     def program(self, name: str) -> str:
         folders = sorted(Path("/").glob(self.place), key=_version, reverse=True)
@@ -99,7 +98,7 @@ class DatabaseServer(ABC):
         return self
 
     def stop(self) -> None:
-        """Ends the process and removes its folder. A forked child leaves its parent's server alone."""
+        """End the process and remove its folder. Does nothing in a forked child."""
         if self._started_by != os.getpid():
             return
         atexit.unregister(self.stop)
@@ -146,14 +145,14 @@ def _version(folder: Path) -> list[int]:
 
 
 class PostgreSQL(DatabaseServer):
-    """It listens on the socket that lies in its folder."""
+    """Listens on a socket in its folder."""
 
     package = "postgresql"
     place = "usr/lib/postgresql/*/bin"
-    end = signal.SIGQUIT  # SIGKILL would leave its shared memory behind
+    end = signal.SIGQUIT  # SIGKILL would leave shared memory behind
 
     def making(self) -> list[str]:
-        # --no-sync and C: quick
+        # --no-sync and the locale C are faster
         options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres", "--locale=C"]
         return [self.program("initdb"), f"--pgdata={self.data}", "--encoding=UTF8", *options]
 
@@ -184,8 +183,7 @@ class PostgreSQL(DatabaseServer):
 
 
 class MariaDB(DatabaseServer):
-    """It listens on the socket that lies in its folder. Django's driver for it is the project's own affair: any that
-    calls itself `MySQLdb`."""
+    """Listens on a socket in its folder. Django needs a driver with the module name `MySQLdb`."""
 
     package = "mariadb-server"
     place = "usr/sbin"
@@ -197,8 +195,8 @@ class MariaDB(DatabaseServer):
 
     @property
     def places(self) -> list[str]:
-        """Its data and its temporary files. A server removes what others left in the latter when it starts, so one that
-        is shared (`/tmp`, by default) loses the tables of its neighbours."""
+        """Options for its folders of data and temporary files. At its start a server empties the latter, so that servers
+        can't share it (the default is `/tmp`)."""
         return [f"--datadir={self.data}", f"--tmpdir={self.folder}"]
 
     def making(self) -> list[str]:

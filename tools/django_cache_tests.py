@@ -1,11 +1,10 @@
-"""Django's own cache tests, run twice: with the plain caches, and with each of them wrapped by ours.
+"""Runs Django's own cache tests twice: with the plain caches, and with each of them wrapped by a StampedeCache.
 
-    python -m tools.django_cache_tests                    both, and what the wrapped ones don't pass
-    python -m tools.django_cache_tests Redis test_incr    only tests whose name has one of these words
+    python -m tools.django_cache_tests                    runs both, and prints what only the wrapped ones fail
+    python -m tools.django_cache_tests Redis test_incr    only tests with one of these words in their names
 
-Whatever the plain caches pass the wrapped ones must pass too, but for the tests that a file names, each with its reason.
-The tests are those of the installed Django. They need a Redis server, which is started here, and memcached, too, if the
-machine has it; else its tests skip themselves.
+The wrapped caches must pass all tests that the plain caches pass, except those that a file lists with reasons. The tests
+are those of the installed Django version. This starts a Redis server, and memcached, if it is installed.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ from .redis_server import RedisServer
 SKIPS = ROOT / "tests" / "cache" / "django_skips.txt"
 WRAPPER = "django_redis_locks.cache.StampedeCache"
 LIMIT = 300.0
-"""Seconds after which a run hangs. It takes about twenty."""
+"""Seconds after which a run counts as hanging. It takes about twenty."""
 
 PARTS = 8
-"""The processes of a run: as many as classes that take long."""
+"""The processes of a run: as many as there are slow test classes."""
 
 Outcomes = Mapping[str, str]
-"""By test: "passed", "skipped: why", or what went wrong."""
+"""By test: "passed", "skipped: reason", or the error."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of both runs."""
+    """The results of both runs."""
 
     passed: Sequence[str]
-    """By both."""
+    """Tests that pass with both."""
     excused: Mapping[str, str]
-    """Not by the wrapped one, for a reason that the file tells."""
+    """Tests that only the plain cache passes, with the reason in the file."""
     broken: Mapping[str, str]
-    """By the plain one only, and nothing excuses it."""
+    """Tests that only the plain cache passes, without a reason in the file."""
     stale: Sequence[str]
-    """Lines of the file that excuse nothing: the test passes, or isn't there."""
+    """Lines of the file without a failing test."""
     plain_trouble: Mapping[str, str] = field(default_factory=dict)
-    """What fails without us."""
+    """Tests that fail with the plain cache."""
 
     @property
     def good(self) -> bool:
@@ -60,7 +59,7 @@ class Comparison:
 
 
 def read_skips(text: str) -> dict[str, str]:
-    """Lines `pattern: reason`; a pattern may have stars, and `#` begins a comment."""
+    """Read lines `pattern: reason`. A pattern may have stars; `#` begins a comment."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -72,7 +71,7 @@ def read_skips(text: str) -> dict[str, str]:
 
 
 def compare(plain: Outcomes, wrapped: Outcomes, skips: Mapping[str, str], *, narrowed: bool = False) -> Comparison:
-    """`narrowed`: only some tests were run, so that a line which excuses nothing is no news."""
+    """`narrowed`: only some tests were run; don't report unused lines."""
     passed, excused, broken = [], {}, {}
     used = set()
     for test in [test for test, outcome in plain.items() if outcome == "passed"]:
@@ -92,7 +91,7 @@ def compare(plain: Outcomes, wrapped: Outcomes, skips: Mapping[str, str], *, nar
 
 
 def run(words: Iterable[str] = (), *, wrapper: str = WRAPPER, skips: Path = SKIPS) -> Comparison:
-    """Both runs at once, each in several processes: nearly all of their time is waiting for values to expire."""
+    """Run both concurrently, each in several processes: most tests wait for values to expire."""
     words = list(words)
     parts = 1 if words else PARTS
     excuses = read_skips(skips.read_text(encoding="utf-8"))
@@ -119,7 +118,7 @@ def _memcached(stack: ExitStack) -> str:
 
 
 class _Part:
-    """One process with some classes of one run."""
+    """One process of a run, with some of the test classes."""
 
     def __init__(
         self,
@@ -134,10 +133,10 @@ class _Part:
         name = f"{'wrapped' if wrapper else 'plain'}-{part.partition('/')[0]}"
         self.report = folder / f"{name}.json"
         self.log = folder / f"{name}.log"
-        values = server.url().removesuffix("/0")  # one of the tests names its database apart from the URL
+        values = server.url().removesuffix("/0")  # one of the tests passes its database separately
         locks = server.url(
             int(part.partition("/")[0]) + 1
-        )  # keys of two processes are the same, and their values aren't
+        )  # keys of two processes are equal, so that their databases differ
         command = [sys.executable, "-m", "tools.django_cache_tests_run", str(tests), str(self.report)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -172,7 +171,7 @@ def _outcomes(parts: Iterable[_Part]) -> Outcomes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.django_cache_tests", description="Django's own cache tests")
-    parser.add_argument("words", nargs="*", help="run only tests whose name has one of these words")
+    parser.add_argument("words", nargs="*", help="run only tests with one of these words in their names")
     parser.add_argument("--wrapper", default=WRAPPER, help="the dotted path of another wrapper")
     parser.add_argument("--skips", type=Path, default=SKIPS, help="the file of tests that can't apply")
     arguments = parser.parse_args()

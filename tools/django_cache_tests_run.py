@@ -1,7 +1,7 @@
-"""One of the two runs of Django's cache tests, in a process of its own. `tools/django_cache_tests.py` starts it.
+"""One process of a run of Django's cache tests, which `tools/django_cache_tests.py` starts.
 
-The wrappers are put between the tests and their caches where Django makes its caches, not in the settings: the tests
-override `CACHES`, change entries of it, and look up classes there, and all that has to reach the caches that are wrapped.
+Caches are wrapped where Django creates them, not in the settings: the tests override `CACHES`, change its entries, and
+look up classes there, which must concern the wrapped caches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 RAW = "raw "
-"""Goes before the alias of a cache that is wrapped."""
+"""Prefix of the alias of a wrapped cache."""
 
 
 def configure(values: str, locks: str, memcached: str) -> None:
@@ -54,7 +54,7 @@ def configure(values: str, locks: str, memcached: str) -> None:
 
 
 def wrapped(table: dict[str, dict[str, Any]], wrapper: str) -> dict[str, dict[str, Any]]:
-    """Each alias by a wrapper, its own entry under another alias."""
+    """Entries of wrappers for all aliases, and the original entries by other aliases."""
     found = {f"{RAW}{alias}": entry for alias, entry in table.items()}
     return found | {alias: {"BACKEND": wrapper, "LOCATION": f"{RAW}{alias}"} for alias in table}
 
@@ -79,7 +79,7 @@ def put_between(wrapper: str) -> None:
 
 
 class Outcomes(unittest.TestResult):
-    """What came of each test."""
+    """Collects the outcome of each test."""
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def tests_in(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 
 def share_of(tests: Iterable[unittest.TestCase], share: int, shares: int) -> Iterator[unittest.TestCase]:
-    """The tests of this process. A class is never torn apart: its tests share a cache, and each clears it."""
+    """The tests of this process. The tests of a class stay together, because they share a cache that each one clears."""
     classes: dict[type, list[unittest.TestCase]] = {}
     for test in tests:
         classes.setdefault(type(test), []).append(test)
@@ -153,7 +153,7 @@ def main(
             return type(suite)(test for test in mine if not words or any(word in test.id() for word in words))
 
         def run_checks(self, *_: Any, **__: Any) -> None:
-            """Ours have tests of their own."""
+            """No system checks: they are tested elsewhere."""
 
         def run_suite(self, suite: unittest.TestSuite, **_: Any) -> Any:
             return suite.run(outcomes)

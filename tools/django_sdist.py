@@ -1,4 +1,4 @@
-"""The cache tests that Django's authors wrote, of the Django that is installed. Only the source archive on PyPI has them."""
+"""Fetches the cache tests of the installed Django version, which only the source archive on PyPI contains."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import django
 
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = "cache"
-"""The folder below `tests` that is kept."""
+"""The folder below `tests` that is unpacked."""
 
 
 class TestsNotFound(Exception):
-    """They can't be had on this machine; the message says why."""
+    """The tests aren't available on this machine. The message has the reason."""
 
-    __test__ = False  # pytest looks at names
+    __test__ = False  # not a test class of pytest
 
 
 def django_tests(version: str = "", *, cache: Path = ROOT / ".cache" / "django") -> Path:
-    """The folder that holds the package `cache` of Django's tests; fetched once for each version."""
+    """The folder with the package `cache` of Django's tests. It is fetched once per version."""
     version = version or django.get_version()
     target = cache / f"tests-{version}"
     if not target.exists():
@@ -47,14 +47,14 @@ def _fetch(version: str, target: Path) -> None:
         made = Path(folder) / "tests"
         unpack(archive, made)
         try:
-            made.rename(target)  # whole or not at all, so that two runs at once don't disturb each other
+            made.rename(target)  # atomic, so that concurrent runs don't disturb each other
         except OSError:
             if not target.exists():  # the other run was faster
                 raise
 
 
 def unpack(archive: Path, made: Path) -> None:
-    """Only the Python files of the one folder, whatever else the archive says."""
+    """Unpack only the Python files of this folder."""
     with tarfile.open(archive) as content:
         for member in content:
             folders = Path(member.name).parts[1:]

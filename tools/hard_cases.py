@@ -1,4 +1,4 @@
-"""Writes docs/reference/hard-cases.md: every hard case that the tests name, with a sentence and a test.
+"""Writes docs/reference/hard-cases.md: all hard cases in the docstrings of tests, with a sentence and a test.
 
 A test names its cases at the beginning of its docstring, as in ``[L13] [H21] ...``. The sentence of a case is the name of
 the test with the fewest other cases.
@@ -28,7 +28,7 @@ GROUPS = {
     "C": "Celery",
     "K": "Celery: keys and duplicates",
 }
-"""The first letters of the cases, in the order of the page."""
+"""The groups of cases by first letter, in the order of the page."""
 
 HEAD = """\
 # Hard cases
@@ -50,7 +50,7 @@ class Test(NamedTuple):
 
 
 def tests() -> Iterator[Test]:
-    """The tests that name cases."""
+    """All tests with case numbers in their docstrings."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
@@ -60,7 +60,7 @@ def tests() -> Iterator[Test]:
 
 
 def by_case() -> dict[str, list[Test]]:
-    """The tests of each case; the one that explains it best is the first."""
+    """The tests of each case, those with the fewest other cases first."""
     found: dict[str, list[Test]] = {}
     for test in tests():
         for case in test.cases:

@@ -1,9 +1,9 @@
-"""A real memcached for the tests, as the machine has it: Debian's package `memcached`.
+"""A real memcached for the tests: the installed one, such as Debian's package `memcached`.
 
     with Memcached() as server:
         server.address
 
-It has a free port of 127.0.0.1 and a log of its own, keeps everything in memory, and ends with this process at the latest.
+It has a free port of 127.0.0.1 and its own log, and ends with this process at the latest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Memcached:
             raise ServerNotFound(f"There is no memcached on this machine. Install the package {PACKAGE}.")
         self._command = [executable, "-l", HOST, "-U", "0"]
         if os.getuid() == 0:
-            self._command += ["-u", "root"]  # which it asks of root
+            self._command += ["-u", "root"]  # required if started by root
 
     @property
     def address(self) -> str:
@@ -60,7 +60,7 @@ class Memcached:
     def flush(self) -> None:
         """
         Raises:
-            ServerFailed: it doesn't answer.
+            ServerFailed: it doesn't reply.
         """
         if not self._ask(b"flush_all", b"OK"):
             raise ServerFailed(f"memcached on port {self.port} doesn't answer.")
@@ -71,7 +71,7 @@ class Memcached:
 
     def _await(self, log: Path) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not self._ask(b"stats", b"STAT pid %d\r\n" % self._process.pid):  # another one may have the port
+        while not self._ask(b"stats", b"STAT pid %d\r\n" % self._process.pid):  # another server may have the port
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerFailed(f"memcached didn't start on port {self.port}:\n{last_lines(log, 30)}")
             time.sleep(0.02)

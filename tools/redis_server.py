@@ -1,10 +1,10 @@
-"""Real Redis servers for the tests, the demo and the benchmarks: started, hurt and ended.
+"""Real Redis servers for the tests, the demo and the benchmarks: start, pause, kill, restart and stop.
 
     with RedisServer({"requirepass": "x"}) as server:
         redis.Redis.from_url(server.url())
 
-Each server is our own: a free port of 127.0.0.1, a temporary folder, no persistence unless asked for. It ends only the
-process that it started, by pid, and takes it along when this process dies. The standard library is enough.
+Each server has a free port of 127.0.0.1, a temporary folder, and no persistence by default. It ends only the process that
+it started, by pid; that process also ends when this one dies. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Reply = Any
 
 
 class ReplyError(Exception):
-    """The server answered with an error."""
+    """The server replied with an error."""
 
 
 class RedisServer:
-    """One server process. `config` holds redis.conf's own names; a list gives several lines of one name."""
+    """One server process. `config` has the names of redis.conf; a list stands for several lines with one name."""
 
     def __init__(self, config: Config | None = None, *, executable: Path | None = None) -> None:
         self.config: dict[str, str | int | Sequence[str]] = {
@@ -77,7 +77,7 @@ class RedisServer:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """What the binary says, such as (7, 0, 15); Valkey's own number for Valkey."""
+        """The version of the binary, such as (7, 0, 15); for Valkey that of Valkey."""
         output = subprocess.run([self.executable, "--version"], check=True, capture_output=True, text=True).stdout
         match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", output)
         if match is None:
@@ -105,7 +105,7 @@ class RedisServer:
         return self
 
     def stop(self) -> None:
-        """Ends the process and removes its folder. A forked child leaves its parent's server alone."""
+        """End the process and remove its folder. Does nothing in a forked child."""
         if self._started_by != os.getpid():
             return
         atexit.unregister(self.stop)
@@ -115,13 +115,13 @@ class RedisServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would: the folder stays, `restart()` brings the server back."""
+        """Send SIGKILL, like a crash. The folder stays, and `restart()` starts the server again."""
         if self._process is not None:
-            self._process.kill()  # does nothing if we have already seen it end; also ends a paused process
+            self._process.kill()  # also ends a paused process
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers. Returns when the process has stopped."""
+        """Send SIGSTOP: connections stay open without replies. Returns when the process has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
 
@@ -129,14 +129,14 @@ class RedisServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self, *, keep_data: bool = False) -> None:
-        """Starts again on the same port and in the same folder, after an orderly end or after `kill()`.
+        """Start again on the same port and in the same folder, after a shutdown or `kill()`.
 
-        With `keep_data` what the server holds at its end is saved; after `kill()` it finds what was on the disk.
+        With `keep_data` a running server saves its data first; after `kill()` it loads what was on the disk.
         """
         if self.running:
             self.resume()
             if keep_data:
-                with contextlib.suppress(OSError):  # one step: nothing that was done after the saving is undone
+                with contextlib.suppress(OSError):  # one step: no write between saving and shutdown is lost
                     self.command("SHUTDOWN", "SAVE")
             self._terminate()
         if not keep_data:
@@ -146,7 +146,7 @@ class RedisServer:
         self._launch(self.port)
 
     def command(self, *words: str | int) -> Reply:
-        """One command on a connection of its own; an error reply is raised as `ReplyError`."""
+        """Send a command on a new connection. An error reply is raised as `ReplyError`."""
         password = self.config.get("requirepass")
         with socket.create_connection((HOST, self.port), timeout=STOP_SECONDS) as connection:
             if password:
@@ -182,19 +182,19 @@ class RedisServer:
             time.sleep(0.01)
 
     def _answers(self) -> bool:
-        """Whether *our* process answers: somebody else's server may have taken the port before us."""
+        """Whether *this* server replies: another process may have taken the port first."""
         try:
             info = self.command("INFO", "server")
-            self.command("PING")  # while it is loading only the former is answered
+            self.command("PING")  # while it is loading only INFO works
         except ReplyError as error:
-            return self.running and not str(error).startswith("LOADING")  # the rights may not reach as far as INFO
+            return self.running and not str(error).startswith("LOADING")  # the user may not have the right for INFO
         except OSError:
             return False
         return f"process_id:{self.pid}\r" in info
 
     def _terminate(self) -> None:
         if self._process is not None:
-            self._process.terminate()  # an orderly end that has begun goes on
+            self._process.terminate()  # a shutdown that has begun continues
             try:
                 self._process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
@@ -202,7 +202,7 @@ class RedisServer:
 
 
 def one_node_cluster(config: Config | None = None, *, executable: Path | None = None) -> RedisServer:
-    """A started server in cluster mode that owns every slot: keys of two slots in one script fail at once."""
+    """Start a server in cluster mode that has all slots: scripts with keys of two slots fail."""
     server = RedisServer({"cluster-enabled": "yes", **(config or {})}, executable=executable).start()
     try:
         if server.version >= (7, 0):
@@ -211,7 +211,7 @@ def one_node_cluster(config: Config | None = None, *, executable: Path | None = 
             for first in range(0, SLOTS, 4096):
                 server.command("CLUSTER", "ADDSLOTS", *range(first, first + 4096))
         deadline = time.monotonic() + START_SECONDS
-        while "cluster_state:ok" not in server.command("CLUSTER", "INFO"):  # a new master waits 2 s by itself
+        while "cluster_state:ok" not in server.command("CLUSTER", "INFO"):  # a new master waits for 2 s
             if time.monotonic() > deadline:
                 raise ServerFailed(f"The cluster of one node doesn't come up:\n{server.log()}")
             time.sleep(0.05)

@@ -1,10 +1,10 @@
-"""Newer servers than this machine has: Redis 8.0 and Valkey 8.1 of Debian trixie, unpacked into `.cache/trixie`.
+"""Newer servers than the installed ones: Redis 8.0 and Valkey 8.1 of Debian trixie, unpacked into `.cache/trixie`.
 
     REDIS_SERVER=$(python tools/trixie_servers.py redis-server) make test
     python tools/trixie_servers.py valkey-server         prints the path of the other one
 
-Nothing is installed: a wrapper starts each server with the loader and the libraries of that folder. It needs mmdebstrap,
-which Debian and Ubuntu have.
+Nothing is installed: a wrapper starts each server with the loader and the libraries of that folder. Needs mmdebstrap, a
+package of Debian and Ubuntu.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "trixie"
 
 
 def trixie_server(name: str) -> Path:
-    """The wrapper that runs this server; the folder is made the first time."""
+    """The wrapper that runs this server. The folder is made at the first call."""
     if not FOLDER.exists():
         if shutil.which("mmdebstrap") is None:
             raise SystemExit("Install the package mmdebstrap, which unpacks servers of a newer Debian.")
@@ -30,7 +30,7 @@ def trixie_server(name: str) -> Path:
             _unpack(root)
             for server in SERVERS:
                 _write_wrapper(root, server)
-            root.rename(FOLDER)  # whole or not at all
+            root.rename(FOLDER)  # atomic
     return FOLDER / name
 
 

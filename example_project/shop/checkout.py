@@ -22,7 +22,7 @@ CENT = Decimal("0.01")
 def sell(product_id: int) -> tuple[Product, Order | None]:
     """Read the stock, compute, write it back. No order if nothing is left.
 
-    The transaction makes two writes one. It doesn't make the number that was read before it still true."""
+    The transaction makes both writes atomic. It doesn't prevent that the stock changes after it was read."""
     product = get_object_or_404(Product, pk=product_id)
     if product.stock == 0:
         return product, None
@@ -31,12 +31,12 @@ def sell(product_id: int) -> tuple[Product, Order | None]:
     with transaction.atomic():
         order = Order.objects.create(product=product, price=product.price, receipt=text)
         product.save(update_fields=["stock"])
-        invalidate(SALES, stale=STALE)  # after COMMIT, and not at all after a rollback
+        invalidate(SALES, stale=STALE)  # after COMMIT; not after a rollback
     return product, order
 
 
 def receipt(product: Product) -> str:
-    """The text that the buyer gets, signed as a proof."""
+    """The receipt for the buyer, signed."""
     net = (product.price / (1 + VAT)).quantize(CENT)
     context = {"number": uuid4(), "product": product, "net": net, "vat": product.price - net}
     return Signer(salt="shop.receipt").sign(render_to_string("shop/receipt.txt", context))

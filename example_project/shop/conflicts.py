@@ -1,5 +1,4 @@
-"""The response of a checkout that is busy. `ON_CONFLICT` in the settings names it, for every locked view of the project;
-`views.py` doesn't refer to it."""
+"""The response of all views with a busy lock. `ON_CONFLICT` in the settings names it; `views.py` doesn't refer to it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from .views import page, wants_json
 
 
 def answer(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
-    """The shop's page for a browser; for everybody else what the decorator would have answered, problem details."""
+    """The shop's page for browsers; for other clients the default response of the decorator, problem details."""
     usual = answers.answer(request, refused)
     if wants_json(request):
         return usual

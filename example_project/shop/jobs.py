@@ -1,4 +1,4 @@
-"""What is done in the background."""
+"""The bodies of background jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .models import Order, Product
 
 COUNTING = 1.2
 PRINTING = 0.25
-"""Seconds that these take."""
+"""Seconds that the jobs take."""
 
 
 def take_stock(task: Any) -> int:
@@ -23,7 +23,7 @@ def take_stock(task: Any) -> int:
 
 
 def confirm_order(task: Any, order_id: int) -> str:
-    """The mail is the last thing: a run that dies before it leaves nothing behind, and can be done again."""
+    """Sending the mail is the last step: a run that is killed before it has no effect, and can be repeated."""
     with journal.run(task.name, task.request.id, order_id):
         order = Order.objects.select_related("product").get(pk=order_id)
         time.sleep(PRINTING)

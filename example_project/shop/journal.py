@@ -1,6 +1,6 @@
-"""What happens to jobs, a line each, in the file that the environment's JOURNAL names; without one, nothing is written.
+"""Writes events of jobs, one per line, to the file in the environment variable JOURNAL, if it is set.
 
-`make demo-celery` counts with it.
+`make demo-celery` evaluates it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def note(what: str, task: str, id: str, key: object = None) -> None:
         try:
             os.write(
                 file, json.dumps(line).encode() + b"\n"
-            )  # in one write, so that lines of other processes don't mix with it
+            )  # in one write, so that lines of several processes don't mix
         finally:
             os.close(file)
 

@@ -1,4 +1,4 @@
-"""The same jobs as plain tasks of Celery. They are there to be compared with; only the demo loads them."""
+"""The same jobs as plain Celery tasks, for comparison. Only the demo loads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sales report: slow to make, and wanted by many."""
+"""The sales report: slow to make, with many concurrent readers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ UNGUARDED = "shop:sales:unguarded"
 TTL = 60
 STALE = 300
 COUNTING = 0.6
-"""Seconds: a report is fresh for so long, is served for so much longer while another one is made, and that takes so long."""
+"""Seconds: how long a report is fresh, how long it is then served while a new one is made, and how long that takes."""
 
 
 def make_sales() -> dict[str, Any]:
     """Everything that was sold, by product."""
-    time.sleep(COUNTING)  # as if there were more orders
+    time.sleep(COUNTING)  # simulates many orders
     products = Product.objects.annotate(sold=Count("orders"), revenue=Sum("orders__price", default=0)).order_by("pk")
     return {"made": timezone.now(), "products": list(products.values("name", "sold", "revenue"))}
 

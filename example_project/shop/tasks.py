@@ -1,4 +1,4 @@
-"""The shop's jobs in the background. What they do is in `jobs`; here stands how often."""
+"""The shop's background tasks: how often jobs run. What they do is in `jobs`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import jobs
 
 @shared_task(base=SingletonTask, bind=True, name="shop.take_stock")
 def take_stock(self: Any) -> int:
-    """Beat's job: however many beats and workers there are, one at a time, and one per tick."""
+    """Beat's job: one run per tick and at a time, with any number of beats and workers."""
     return jobs.take_stock(self)
 
 
@@ -27,5 +27,5 @@ def take_stock(self: Any) -> int:
     reject_on_worker_lost=True,  # is sent by another worker
 )
 def confirm_order(self: Any, order_id: int) -> str:
-    """Once per order, however often it is asked for."""
+    """One confirmation per order, however often it is submitted."""
     return jobs.confirm_order(self, order_id)

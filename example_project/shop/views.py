@@ -23,7 +23,7 @@ KINDS = {200: "sold", 409: "busy", 410: "gone"}
 
 
 @require_POST
-@transaction.non_atomic_requests  # on SQLite, which lets one transaction write at a time, it would lock the whole shop
+@transaction.non_atomic_requests  # on SQLite, with one writer at a time, a transaction would lock the whole shop
 def buy_naive(request: HttpRequest, product_id: int) -> HttpResponse:
     """Two requests that read the same stock both sell, and both write back that stock less one."""
     return answer(request, *sell(product_id))
@@ -32,22 +32,22 @@ def buy_naive(request: HttpRequest, product_id: int) -> HttpResponse:
 @require_POST
 @redis_lock(key="shop:checkout:{product_id}", expire=5)
 def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
-    """One checkout per product at a time, whichever process serves it. The lock is free only after the COMMIT, which comes
-    when the view has returned."""
+    """One checkout per product at a time, in all processes. The lock is released after the COMMIT, which follows when the
+    view has returned."""
     return answer(request, *sell(product_id))
 
 
 @require_POST
 @redis_lock(key="shop:checkout:{product_id}", expire=5, wait=10)
 def buy_waiting(request: HttpRequest, product_id: int) -> HttpResponse:
-    """The same lock, but a request waits for its turn if it is busy."""
+    """The same lock; a request waits if it is busy."""
     return answer(request, *sell(product_id))
 
 
 @require_POST
 @locked_by_hand
 def buy_by_hand(request: HttpRequest, product_id: int) -> HttpResponse:
-    """A lock that waits too, but is free when the view has returned."""
+    """A lock that waits, too, but is released when the view returns, before the COMMIT."""
     return answer(request, *sell(product_id))
 
 
@@ -89,7 +89,7 @@ def restock(request: HttpRequest) -> HttpResponse:
 
 
 def answer(request: HttpRequest, product: Product, order: Order | None) -> HttpResponse:
-    """200 with the receipt, or 410: there will be no more. (409 comes from `conflicts.py`.)"""
+    """200 with the receipt, or 410 if it is sold out. (409 is the response of `conflicts.py`.)"""
     if order is None:
         status, message = 410, f"{product.name}: sold out."
     else:

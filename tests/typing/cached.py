@@ -1,4 +1,4 @@
-"""What type checkers make of `@cached`. Nothing runs this: `make types` reads it with mypy and pyright."""
+"""Types of `@cached`, checked by `make types` with mypy and pyright. This file isn't run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ assert_type(shop.best.key(2031), str)
 assert_type(Shop.mean(2031), str)
 assert_type(shop.size, int)
 
-# mypy takes what a class gives for bound to it
+# mypy considers the attribute of a class as bound
 assert_type(Shop.total.key(shop, 2031), str)  # type: ignore[call-arg, arg-type]
 
 shop.total("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,6 @@
-"""What type checkers make of `@redis_lock`. Nothing runs this: `make types` reads it with mypy and pyright.
+"""Types of `@redis_lock`, checked by `make types` with mypy and pyright. This file isn't run.
 
-A line with `type: ignore` and `pyright: ignore` must be an error for both: one that isn't is reported as needless.
+A line with `type: ignore` and `pyright: ignore` must be an error for both; otherwise the comment is reported as unused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.views import View
 
 from django_redis_locks import Grant, LockNotAcquired, redis_lock
 
-# Signature and type stay
+# Signature and type are kept
 
 
 @redis_lock
@@ -143,7 +143,7 @@ redis_lock("order", timeout=5)  # type: ignore[call-overload]  # pyright: ignore
 redis_lock(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-# What becomes of a refused call
+# on_conflict
 
 
 def on_busy(request: HttpRequest, refused: LockNotAcquired) -> HttpResponseRedirect:

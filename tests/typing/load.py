@@ -1,4 +1,4 @@
-"""What type checkers make of `get_or_load` and its kin. Nothing runs this: `make types` reads it with mypy and pyright."""
+"""Types of `get_or_load` and related functions, checked by `make types` with mypy and pyright. This file isn't run."""
 
 from __future__ import annotations
 

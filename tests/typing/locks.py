@@ -1,4 +1,4 @@
-"""What type checkers make of `locks`, grants and the helpers for tests. Nothing runs this: `make types` reads it with mypy and pyright."""
+"""Types of `locks`, grants and test helpers, checked by `make types` with mypy and pyright. This file isn't run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with lock as grant:
     assert_type(grant.fence, int | None)
 
 
-async def story() -> None:
+async def awaits() -> None:
     async with lock as grant:
         assert_type(grant, Grant)
     assert_type(await lock.aacquire(), Grant)
@@ -48,7 +48,7 @@ with hold_lock("order:42", expire=5) as grant, capture_locks() as seen:
     assert_locked("order:42")
 
 
-async def story_of_a_test() -> None:
+async def awaits_in_a_test() -> None:
     async with hold_lock("order:42", using="payments") as grant:
         assert_type(grant, Grant)
 

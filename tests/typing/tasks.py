@@ -1,6 +1,6 @@
-"""What type checkers make of the base classes of tasks. Nothing runs this: `make types` reads it with mypy and pyright.
+"""Types of the base classes of tasks, checked by `make types` with mypy and pyright. This file isn't run.
 
-A line with `type: ignore` and `pyright: ignore` must be an error for both: one that isn't is reported as needless.
+A line with `type: ignore` and `pyright: ignore` must be an error for both; otherwise the comment is reported as unused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ assert_type(Nightly()(1), str)
 Nightly().delay("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-# So does a function, if they are named: Celery's stubs know a ``base=`` without its function
+# A function keeps them if the type parameters are given: Celery's stubs don't infer them from the function
 
 
 @shared_task(base=IdempotentTask[[int, int], int], idempotency_ttl=60)
