@@ -1,4 +1,5 @@
-"""Limits for the figures of this library. A comparison with another library is the median of the ratios of each round."""
+"""Limits for the figures of this library. A comparison with another library is the median of the ratios of each
+round."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Charts of the figures as SVG, for light and dark pages.
 
-matplotlib draws with placeholder colours. Each is replaced by a CSS variable that follows the colour scheme of the reader.
+matplotlib draws with placeholder colours. Each is replaced by a CSS variable that follows the colour scheme of the
+reader.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class JobFailed(Exception):
 
 
 def python_of(venv: str) -> Path:
-    """The interpreter of an environment. The main one is that of this process, so that any development environment works."""
+    """The interpreter of an environment. The main one is that of this process, so that any development environment
+    works."""
     return Path(sys.executable) if venv == "main" else VENVS / venv / "bin" / "python"
 
 

@@ -54,8 +54,8 @@ def overlaps(acquisitions: Iterable[Acquisition]) -> int:
 def contention(acquisitions: Iterable[Acquisition], *, workers: int, start: int, end: int) -> Figures:
     """Figures of one hot lock from the acquisitions between `start` and `end`.
 
-    A hand-off is an acquisition by another worker than the one before; its time is from the call of release to the return
-    of acquire. A *turn* is the time of one acquisition times the workers: workers x seconds / acquisitions.
+    A hand-off is an acquisition by another worker than the one before; its time is from the call of release to the
+    return of acquire. A *turn* is the time of one acquisition times the workers: workers x seconds / acquisitions.
     """
     everything = sorted(acquisitions, key=lambda one: one.acquired)
     counted = [one for one in everything if start <= one.acquired < end]

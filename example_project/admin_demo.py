@@ -83,7 +83,8 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def holders(count: int) -> Iterator[None]:
-    """Run processes that hold locks, wait for some, and seem to have crashed with others, until the end of the block."""
+    """Run processes that hold locks, wait for some, and seem to have crashed with others, until the end of the
+    block."""
     pids = []
     read, write = os.pipe()
     wait, go = os.pipe()

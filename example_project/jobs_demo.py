@@ -1,4 +1,5 @@
-"""Two workers and two beats, some of which are killed: how often jobs run, with plain tasks and with those of celery_locks.
+"""Two workers and two beats, some of which are killed: how often jobs run, with plain tasks and with those of
+celery_locks.
 
     python jobs_demo.py       the exit code says whether anything ran twice, at once, or not at all
 

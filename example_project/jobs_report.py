@@ -15,7 +15,8 @@ INTERVAL = 2.0
 TOO_SOON = 0.7 * INTERVAL
 """Seconds: two messages of a beat's job that are closer belong to one tick."""
 TOO_LATE = 15.0
-"""Seconds without a run after which a tick counts as lost: long enough for the other beat to take over on a slow machine."""
+"""Seconds without a run after which a tick counts as lost: long enough for the other beat to take over on a slow
+machine."""
 
 
 @dataclass(frozen=True)

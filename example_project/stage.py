@@ -1,5 +1,5 @@
-"""The site on a fresh database, with concurrent buyers of a product, and concurrent visitors of its report. Import it after
-setting up Django."""
+"""The site on a fresh database, with concurrent buyers of a product, and concurrent visitors of its report. Import it
+after setting up Django."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ class Server(ThreadedWSGIServer):
 
 
 class Workers:
-    """`with Workers(application) as site:` serves on `site.url`; at the end of the block its processes are ended, by pid."""
+    """`with Workers(application) as site:` serves on `site.url`; at the end of the block its processes are ended, by
+    pid."""
 
     def __init__(self, application: Any, *, port: int = 0, processes: int = PROCESSES) -> None:
         self._server = listen(port, application)

@@ -3,8 +3,9 @@
     with PostgreSQL() as server:
         DATABASES = {"default": server.settings()}
 
-Each has a temporary folder with its data and socket, no port, and no durability, for speed. It ends only the process that
-it started, by pid; that process also ends when this one dies. Neither server runs as root: root starts it as `nobody`.
+Each has a temporary folder with its data and socket, no port, and no durability, for speed. It ends only the process
+that it started, by pid; that process also ends when this one dies. Neither server runs as root: root starts it as
+`nobody`.
 """
 
 from __future__ import annotations
@@ -195,8 +196,8 @@ class MariaDB(DatabaseServer):
 
     @property
     def places(self) -> list[str]:
-        """Options for its folders of data and temporary files. At its start a server empties the latter, so that servers
-        can't share it (the default is `/tmp`)."""
+        """Options for its folders of data and temporary files. At its start a server empties the latter, so that
+        servers can't share it (the default is `/tmp`)."""
         return [f"--datadir={self.data}", f"--tmpdir={self.folder}"]
 
     def making(self) -> list[str]:

@@ -3,8 +3,8 @@
     python -m tools.django_cache_tests                    runs both, and prints what only the wrapped ones fail
     python -m tools.django_cache_tests Redis test_incr    only tests with one of these words in their names
 
-The wrapped caches must pass all tests that the plain caches pass, except those that a file lists with reasons. The tests
-are those of the installed Django version. This starts a Redis server, and memcached, if it is installed.
+The wrapped caches must pass all tests that the plain caches pass, except those that a file lists with reasons. The
+tests are those of the installed Django version. This starts a Redis server, and memcached, if it is installed.
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ def tests_in(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 
 def share_of(tests: Iterable[unittest.TestCase], share: int, shares: int) -> Iterator[unittest.TestCase]:
-    """The tests of this process. The tests of a class stay together, because they share a cache that each one clears."""
+    """The tests of this process. The tests of a class stay together, because they share a cache that each one
+    clears."""
     classes: dict[type, list[unittest.TestCase]] = {}
     for test in tests:
         classes.setdefault(type(test), []).append(test)

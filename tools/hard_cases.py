@@ -1,7 +1,7 @@
 """Writes docs/reference/hard-cases.md: all hard cases in the docstrings of tests, with a sentence and a test.
 
-A test names its cases at the beginning of its docstring, as in ``[L13] [H21] ...``. The sentence of a case is the name of
-the test with the fewest other cases.
+A test names its cases at the beginning of its docstring, as in ``[L13] [H21] ...``. The sentence of a case is the name
+of the test with the fewest other cases.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GROUPS = {
 HEAD = """\
 # Hard cases
 
-The cases that a lock, a cache load or a job must survive, and where each is tested. A test names its cases by number at the
-beginning of its docstring: `grep -rn "\\[L13\\]" tests` finds all tests of one. `make hard-cases` writes this page.
+The cases that a lock, a cache load or a job must survive, and where each is tested. A test names its cases by number at
+the beginning of its docstring: `grep -rn "\\[L13\\]" tests` finds all tests of one. `make hard-cases` writes this page.
 """
 
 

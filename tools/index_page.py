@@ -1,4 +1,5 @@
-"""Checks the page that a package index makes of a wheel: README, without the files that its links lead to in the repository.
+"""Checks the page that a package index makes of a wheel: README, without the files that its links lead to in the
+repository.
 
     python -m tools.index_page dist/*.whl              # it renders, and no link or picture is relative
     python -m tools.index_page --release dist/*.whl    # and it links to the repository
@@ -36,7 +37,8 @@ def metadata_of(wheel: Path) -> Message:
 
 
 def problems_of(html: str, urls: dict[str, str], *, release: bool) -> Iterator[str]:
-    """What is wrong with a rendered description, given the `[project.urls]`; a release needs the repository's address."""
+    """What is wrong with a rendered description, given the `[project.urls]`; a release needs the repository's
+    address."""
     targets = Links(html).targets
     for target in targets:
         if not target.startswith(("https://", "#")):

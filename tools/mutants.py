@@ -4,9 +4,10 @@
     python -m tools.mutants --only 'lua-*'     some of them, by their ids
     python -m tools.mutants --fresh            all of them, also those that have a result
 
-Every file ``tests/mutants/<group>.toml`` lists the mutants of a group, and the ``stages`` in which its tests are run, the
-quick ones first. A mutant is a text that occurs once in a file, and its replacement. It is killed when a test fails twice
-or hangs, and survives when all stages pass. Each worker mutates a copy of the tree; the tree itself is never changed.
+Every file ``tests/mutants/<group>.toml`` lists the mutants of a group, and the ``stages`` in which its tests are run,
+the quick ones first. A mutant is a text that occurs once in a file, and its replacement. It is killed when a test fails
+twice or hangs, and survives when all stages pass. Each worker mutates a copy of the tree; the tree itself is never
+changed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _failed = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$")
 
 @dataclass(frozen=True)
 class Mutant:
-    """``find`` occurs once in ``file``; ``breaks`` says what the ``replacement`` changes; ``stages`` are arguments of pytest."""
+    """``find`` occurs once in ``file``; ``breaks`` says what the ``replacement`` changes; ``stages`` are arguments of
+    pytest."""
 
     group: str
     id: str

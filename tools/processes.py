@@ -65,8 +65,8 @@ def _is_free(port: int) -> bool:
 def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
     """The prefix of a command that Linux ends when this process dies in any way.
 
-    Linux watches the *thread* that starts the process: start it in the main thread. A `preexec_fn` isn't safe with threads.
-    `user` runs the command; the prefix switches to it, because that user may not be able to read this Python.
+    Linux watches the *thread* that starts the process: start it in the main thread. A `preexec_fn` isn't safe with
+    threads. `user` runs the command; the prefix switches to it, because that user may not be able to read this Python.
     """
     watched = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
     if not watched and not user:

@@ -2,7 +2,8 @@
 
     python -m tools.prose            # prints the lines, and fails if there are more than allowed
 
-A sentence of this project is about a component: "the waiter", "the process", "the caller". CONTRIBUTING.md has the rules.
+A sentence of this project is about a component: "the waiter", "the process", "the caller". CONTRIBUTING.md has the
+rules.
 """
 
 from __future__ import annotations

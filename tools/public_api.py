@@ -3,9 +3,9 @@
     python -m tools.public_api            writes the file
     python -m tools.public_api --check    shows the difference and fails if there is one
 
-One line per item, sorted, so that a diff shows what was added, removed or changed. Annotations are as in the source, and
-members inherited from other libraries are left out, so that the file is the same for all supported versions of Python,
-Django, redis-py and Celery.
+One line per item, sorted, so that a diff shows what was added, removed or changed. Annotations are as in the source,
+and members inherited from other libraries are left out, so that the file is the same for all supported versions of
+Python, Django, redis-py and Celery.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Follows the quickstarts of README.md and docs/quickstart.md in a new Django project, and fails unless they work as shown.
+"""Follows the quickstarts of README.md and docs/quickstart.md in a new Django project, and fails unless they work as
+shown.
 
-The code is that of the page: each Python block after a comment such as `<!-- quickstart: views -->`. The project is made by
-`django-admin startproject`, checked by `manage.py check` and served by `runserver`; only the address of the Redis server is
-replaced. The `curl` loop of README is run as printed. This process holds the lock to make a request busy.
+The code is that of the page: each Python block after a comment such as `<!-- quickstart: views -->`. The project is
+made by `django-admin startproject`, checked by `manage.py check` and served by `runserver`; only the address of the
+Redis server is replaced. The `curl` loop of README is run as printed. This process holds the lock to make a request
+busy.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     with RedisServer({"requirepass": "x"}) as server:
         redis.Redis.from_url(server.url())
 
-Each server has a free port of 127.0.0.1, a temporary folder, and no persistence by default. It ends only the process that
-it started, by pid; that process also ends when this one dies. Needs only the standard library.
+Each server has a free port of 127.0.0.1, a temporary folder, and no persistence by default. It ends only the process
+that it started, by pid; that process also ends when this one dies. Needs only the standard library.
 """
 
 from __future__ import annotations

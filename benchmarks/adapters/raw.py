@@ -38,7 +38,8 @@ def exchange(connection: socket.socket, request: bytes, expected: bytes) -> None
 
 
 class RawSocket(Adapter):
-    """SET NX PX and compare-and-delete, packed by hand, with a token per hold. Without waiting: for uncontended rows."""
+    """SET NX PX and compare-and-delete, packed by hand, with a token per hold. Without waiting: for uncontended
+    rows."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)

@@ -45,7 +45,8 @@ class Scenario:
 
 
 def work(adapter: Adapter, start: int, end: int, section: float) -> tuple[array[int], Counter[str]]:
-    """Acquire and release until the end. Return the times requested, acquired and released in a flat array, and errors."""
+    """Acquire and release until the end. Return the times requested, acquired and released in a flat array, and
+    errors."""
     clock, acquire, release = time.monotonic_ns, adapter.acquire, adapter.release
     times, errors = array("q"), Counter[str]()
     while clock() < start:

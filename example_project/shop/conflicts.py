@@ -1,4 +1,5 @@
-"""The response of all views with a busy lock. `ON_CONFLICT` in the settings names it; `views.py` doesn't refer to it."""
+"""The response of all views with a busy lock. `ON_CONFLICT` in the settings names it; `views.py` doesn't refer to
+it."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def buy_naive(request: HttpRequest, product_id: int) -> HttpResponse:
 @require_POST
 @redis_lock(key="shop:checkout:{product_id}", expire=5)
 def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
-    """One checkout per product at a time, in all processes. The lock is released after the COMMIT, which follows when the
-    view has returned."""
+    """One checkout per product at a time, in all processes. The lock is released after the COMMIT, which follows when
+    the view has returned."""
     return answer(request, *sell(product_id))
 
 

@@ -55,8 +55,8 @@ def redis_caches(url: str, **entry: Any) -> dict[str, Any]:
 
 
 def at(name: str) -> dict[str, str]:
-    """The arguments ``cache`` and ``using`` of a caller HERE or THERE. Without Redis as cache only ``using`` differs, because
-    the keys of leases then contain the alias of the cache."""
+    """The arguments ``cache`` and ``using`` of a caller HERE or THERE. Without Redis as cache only ``using`` differs,
+    because the keys of leases then contain the alias of the cache."""
     return {"cache": name if settings.CACHES[HERE]["BACKEND"].endswith(".RedisCache") else HERE, "using": name}
 
 

@@ -21,8 +21,8 @@ from tests.probes import cache as probes
 
 
 class Loader:
-    """Returns its next value, raises it if it is an exception, or calls it. Counts its calls. With ``gate=True`` it waits until
-    the test opens the gate."""
+    """Returns its next value, raises it if it is an exception, or calls it. Counts its calls. With ``gate=True`` it
+    waits until the test opens the gate."""
 
     def __init__(self, *values: Any, gate: bool = False) -> None:
         self.values = values

@@ -44,7 +44,8 @@ def fresh_state(tmp_path: Path, settings: Any) -> Iterator[None]:
 
 @pytest.fixture(params=for_threads_and_tasks(backends.redis, backends.files))
 def callers(request: pytest.FixtureRequest, settings: Any, loop: asyncio.AbstractEventLoop) -> Iterator[Callers]:
-    """Callers, and the caches HERE and THERE. ``EACH_CACHE`` and ``ON_REDIS`` select other kinds than the default ones."""
+    """Callers, and the caches HERE and THERE. ``EACH_CACHE`` and ``ON_REDIS`` select other kinds than the default
+    ones."""
     entries, face = request.param
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **entries(request)}
     callers = Callers(face, loop)

@@ -110,7 +110,8 @@ def test_waiting_tasks_block_neither_the_loop_nor_the_sync_thread(cache_pair: st
 
 
 async def leader_needs_the_thread_that_waits(loader: Any, leads: Any) -> list[Any]:
-    """The results of a synchronous view and a task, if the task's loader needs the thread in which the view waits for it."""
+    """The results of a synchronous view and a task, if the task's loader needs the thread in which the view waits for
+    it."""
     entered: Future[None] = Future()
     gate = threading.Event()
 

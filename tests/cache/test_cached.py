@@ -299,7 +299,8 @@ def test_class_method_has_values_for_each_class() -> None:
 
 
 def test_classmethod_above_cached_works_or_raises_with_advice() -> None:
-    """Python 3.13 doesn't pass the class to a descriptor below `classmethod`: calls work, other methods raise with advice."""
+    """Python 3.13 doesn't pass the class to a descriptor below `classmethod`: calls work, other methods raise with
+    advice."""
     assert [Shop.mean(1), Market().mean(1)] == ["Shop 1", "Market 1"]
     try:
         key = Market.mean.key(1)

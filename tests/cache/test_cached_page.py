@@ -1,5 +1,5 @@
-"""`cached_page`, Django's `cache_page` with one render per page: concurrent requests, stale pages, cookies, responses that
-aren't stored, and kinds of views."""
+"""`cached_page`, Django's `cache_page` with one render per page: concurrent requests, stale pages, cookies, responses
+that aren't stored, and kinds of views."""
 
 from __future__ import annotations
 

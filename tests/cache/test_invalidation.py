@@ -39,7 +39,8 @@ def test_caller_during_a_guarded_write_gets_the_written_value(callers: Callers) 
 
 
 def test_caller_after_a_clear_does_not_join_the_load(callers: Callers) -> None:
-    """[S31] A new generation voids all loads, as after `delete_pattern`, or a clear of values that aren't beside the leases."""
+    """[S31] A new generation voids all loads, as after `delete_pattern`, or a clear of values that aren't beside the
+    leases."""
     for cache in (HERE, THERE):
         loading = callers.begin_load("old", key=cache)
         with clear_guard(**at(cache)):

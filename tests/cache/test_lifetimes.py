@@ -1,4 +1,5 @@
-"""How long values and failures are kept: ttl, none_ttl, error_ttl, jitter, early refresh, and options set by the loader."""
+"""How long values and failures are kept: ttl, none_ttl, error_ttl, jitter, early refresh, and options set by the
+loader."""
 
 from __future__ import annotations
 

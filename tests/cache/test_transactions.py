@@ -142,8 +142,8 @@ def test_load_after_a_manual_savepoint_is_dropped_by_its_rollback(cache_pair: st
 
 
 def test_waiters_go_on_at_the_end_of_a_load_in_a_transaction(cache_pair: str) -> None:
-    """[S1] No caller waits for COMMIT, in this process or another, and the transaction doesn't wait for later callers. [S4] The
-    waiters don't get its value."""
+    """[S1] No caller waits for COMMIT, in this process or another, and the transaction doesn't wait for later callers.
+    [S4] The waiters don't get its value."""
     theirs, others = Loader("theirs", gate=True), [HERE, THERE]
     mine = Loader("uncommitted", gate=True)
 
@@ -253,8 +253,8 @@ def test_store_in_atomic_now_stores_at_once_and_skip_never(cache_pair: str) -> N
 
 
 def test_invalidation_waits_for_the_commit(cache_pair: str) -> None:
-    """[S5] Before the commit another process would load the old row again. After a rollback nothing is invalidated; with
-    the option to be immediate it doesn't wait."""
+    """[S5] Before the commit another process would load the old row again. After a rollback nothing is invalidated;
+    with the option to be immediate it doesn't wait."""
     load_value("old")
     roll_back_after(lambda: invalidate("k", **at(HERE)))
     assert stored() == "old"

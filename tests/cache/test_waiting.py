@@ -131,8 +131,8 @@ def test_load_of_a_key_within_its_own_loader_runs(callers: Callers) -> None:
 def test_two_loads_that_need_each_other_both_end(
     cache_pair: str, counted: Any, there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[S18] A within B and B within A. In one process the cycle is detected, even if both check at once; in two processes the
-    wait ends it."""
+    """[S18] A within B and B within A. In one process the cycle is detected, even if both check at once; in two
+    processes the wait ends it."""
     both, about_to_check = threading.Barrier(2), threading.Barrier(2)
     wait = PATIENCE if there == HERE else 0.3
     if there == HERE:

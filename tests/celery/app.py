@@ -13,7 +13,8 @@ from tests.celery.journal import Journal
 MODULE = "tests.celery.worker_app"
 
 Config = dict[str, Any]
-"""Passed to workers as JSON. Keys: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, conf and more."""
+"""Passed to workers as JSON. Keys: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, conf and
+more."""
 
 
 KINDS: dict[str, type[Task]] = {"singleton": SingletonTask, "idempotent": IdempotentTask, "plain": Task}

@@ -110,8 +110,8 @@ class Cluster:
         assert len(answers) == len(hosts), answers
 
     def occupy_workers(self, tag: str, ack: str = "late") -> None:
-        """Keep every child of every worker busy until the gate `<tag>-busy` opens. With ``late``, workers fetch no further
-        messages; with ``early``, they prefetch them."""
+        """Keep every child of every worker busy until the gate `<tag>-busy` opens. With ``late``, workers fetch no
+        further messages; with ``early``, they prefetch them."""
         for worker in self.workers:  # by a queue per worker, so that each gets just as many jobs as it has children
             self.consume(worker.host, worker)
             for _ in range(2):
@@ -242,7 +242,8 @@ def make_cluster(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., Cluster]]:
-    """`cluster = make_cluster(EXPIRE=2)`: a cluster with its own workers and queue; keyword arguments are lock settings."""
+    """`cluster = make_cluster(EXPIRE=2)`: a cluster with its own workers and queue; keyword arguments are lock
+    settings."""
     with ExitStack() as stack:
 
         def make(config: Config | None = None, **alias: Any) -> Cluster:
@@ -262,7 +263,8 @@ def make_cluster(
 
 @pytest.fixture
 def add_shared_workers(shared_cluster: Cluster, tag: str) -> Iterator[Callable[[], list[str]]]:
-    """`add_shared_workers()`: the shared workers consume the queue of this test's own cluster, too. Returns their hostnames."""
+    """`add_shared_workers()`: the shared workers consume the queue of this test's own cluster, too. Returns their
+    hostnames."""
     hosts = [worker.host for worker in shared_cluster.workers]
 
     def add() -> list[str]:

@@ -125,7 +125,8 @@ class Journal:
         ]
 
     def wait(self, tag: str, *whats: str, count: int = 1, seconds: float = TIMEOUT, **data: Any) -> list[Entry]:
-        """Wait for at least ``count`` such entries, and return all. On timeout the error shows all entries of the test."""
+        """Wait for at least ``count`` such entries, and return all. On timeout the error shows all entries of the
+        test."""
         found: list[Entry] = []
 
         def enough() -> bool:

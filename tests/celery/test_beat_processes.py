@@ -73,8 +73,9 @@ class Beats:
         return "\n".join(log.read_text(errors="replace")[-3000:] for log in sorted(self.folder.glob("*.log")))
 
     def assert_each_published_once(self, ticks: list[Tick], killed: int = 0) -> None:
-        """Assert that no two beats publish one tick, and that no tick is lost: a claim covers the other beats' ticks for
-        INTERVAL_SHARE of the interval, and no longer. A beat that is killed may not have recorded its last claim."""
+        """Assert that no two beats publish one tick, and that no tick is lost: a claim covers the other beats' ticks
+        for INTERVAL_SHARE of the interval, and no longer. A beat that is killed may not have recorded its last
+        claim."""
         covered = INTERVAL_SHARE * float(self.environment["BEAT_INTERVAL"])
         for before, after in combinations(ticks, 2):
             if before.pid == after.pid and before.winner == after.winner:

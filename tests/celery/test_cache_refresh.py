@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.celery, pytest.mark.chaos]
 def make_refresh_cluster(
     make_cluster: Callable[..., Cluster], celery_server: Any, settings: Any
 ) -> Iterator[Callable[..., Cluster]]:
-    """`make_refresh_cluster("threads")`: a cluster with the caches of this test, and its app as the current app of this process."""
+    """`make_refresh_cluster("threads")`: a cluster with the caches of this test, and its app as the current app of this
+    process."""
     default, current = _state.default_app, _state._tls.current_app
     settings.CACHES = {
         "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": celery_server.url(4)}

@@ -11,7 +11,8 @@ from celery import chord
 from tests.celery.conftest import Cluster, submit_until_new_job
 
 SOON = 10.0
-"""Seconds: far more than freeing a key takes, and far less than the lease of 30 s, after which it would also be free."""
+"""Seconds: far more than freeing a key takes, and far less than the lease of 30 s, after which it would also be
+free."""
 
 
 @pytest.mark.celery
@@ -33,7 +34,7 @@ def test_job_of_a_killed_child_can_be_submitted_again(cluster: Cluster, tag: str
 
 
 @pytest.mark.celery
-def test_job_of_a_killed_child_runs_again_with_reject_on_worker_lost(cluster: Cluster, tag: str) -> None:
+def test_job_of_a_killed_child_runs_again_if_its_message_is_redelivered(cluster: Cluster, tag: str) -> None:
     """[C5] [C31] The message is redelivered at once, while the lock of the dead run may still exist."""
     task, result, body = cluster.begin_job("singleton.requeue.wait_for_gate", tag)
     cluster.kill_child(body)

@@ -1,4 +1,5 @@
-"""Control tests: plain Celery tasks, which take no lock, do overlap and run again. The other tests prevent just that."""
+"""Control tests: plain Celery tasks, which take no lock, do overlap and run again. The other tests prevent just
+that."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.chaos
 
 @pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
 def test_job_runs_once_and_is_renewed_in_every_pool(make_cluster: Callable[..., Cluster], tag: str, pool: str) -> None:
-    """[C24] [C26] [C28] [C59] A copy of its message doesn't run, though it shares the process and perhaps the thread."""
+    """[C24] [C26] [C28] [C59] A copy of its message doesn't run, though it shares the process and perhaps the
+    thread."""
     cluster = make_cluster()
     cluster.start_workers(pool=pool)
     task, first, body = cluster.begin_job("singleton.late.short_lease", tag)

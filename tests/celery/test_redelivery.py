@@ -14,8 +14,8 @@ from tests.probes import celery as probe
 def test_redelivered_messages_do_not_multiply_when_the_visibility_timeout_is_too_short(
     make_cluster: Callable[..., Cluster], tag: str
 ) -> None:
-    """[C28] While a body runs for longer, the transport redelivers its message each second, waiting copies included. Copies
-    that waited for longer than the timeout would multiply each time."""
+    """[C28] While a body runs for longer, the transport redelivers its message each second, waiting copies included.
+    Copies that waited for longer than the timeout would multiply each time."""
     transport = {"visibility_timeout": 1, "unacked_restore_interval": 0.2, "unacked_restore_throttle": 1}
     cluster = make_cluster({"transport": transport, "db": 5})
     cluster.start_workers()
@@ -34,8 +34,8 @@ def test_redelivered_messages_do_not_multiply_when_the_visibility_timeout_is_too
 def test_job_of_a_killed_worker_runs_again_when_its_lease_ends(
     make_cluster: Callable[..., Cluster], add_shared_workers, tag: str, ack: str
 ) -> None:
-    """[C28] [C31] The copy that was delivered during the run is the only one left: it waits and is neither skipped nor lost.
-    A job that was acknowledged early can be submitted again."""
+    """[C28] [C31] The copy that was delivered during the run is the only one left: it waits and is neither skipped nor
+    lost. A job that was acknowledged early can be submitted again."""
     cluster = make_cluster()
     cluster.start_workers(concurrency=1)
     task, result, body = cluster.begin_job(f"idempotent.{ack}.short_lease", tag)

@@ -98,8 +98,8 @@ def test_duplicate_with_a_later_expiry_or_an_earlier_start_changes_the_job(
 
 
 def test_submission_after_a_job_expired_is_a_new_job(cluster: Cluster, tag: str) -> None:
-    """[C11] In a queue without a consumer, where no state shows the expiry; or received too late by a worker, which revokes
-    the job without calling a hook of the task."""
+    """[C11] In a queue without a consumer, where no state shows the expiry; or received too late by a worker, which
+    revokes the job without calling a hook of the task."""
     task = cluster.task("idempotent.early.quick")
     lost = task.apply_async((f"{tag}-lost",), queue=f"unconsumed-{tag}", expires=MESSAGE_EXPIRES)
     assert submit_until_new_job(cluster, task, f"{tag}-lost", lost).get(timeout=10)

@@ -98,8 +98,9 @@ def test_eager_conflict_is_handled_by_lock_on_conflict(app: Celery) -> None:
             assert task.delay().state == state, options
 
 
-def test_wait_lasts_as_long_as_lock_min_hold_and_no_longer(app: Celery) -> None:
-    """[C34] The record of a finished job lasts longer than its minimum hold; waiters don't wait for the end of the record."""
+def test_waiting_job_starts_at_the_end_of_the_minimum_hold(app: Celery) -> None:
+    """[C34] The record of a finished job lasts longer than its minimum hold; waiters don't wait for the end of the
+    record."""
     waiting = declare(app, lock_on_conflict="wait", lock_wait=30, lock_min_hold=0.3)
     raising = declare(app, lock_on_conflict="raise", lock_min_hold=20)
     with locked_eager(app):

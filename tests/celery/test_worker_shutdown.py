@@ -34,7 +34,7 @@ def test_job_acknowledged_late_runs_elsewhere_after_sigquit(
 
 
 @pytest.mark.celery
-def test_job_acknowledged_early_is_lost_and_its_key_free_after_sigquit(
+def test_job_acknowledged_early_is_lost_and_its_key_freed_after_sigquit(
     make_cluster: Callable[..., Cluster], add_shared_workers, tag: str
 ) -> None:
     """[C33] Its state is RETRY although no retry was sent: that isn't taken for a pending job."""

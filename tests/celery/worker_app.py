@@ -1,4 +1,5 @@
-"""The app that `celery -A` loads. Configured by the environment, it records worker starts and task runs in the journal."""
+"""The app that `celery -A` loads. Configured by the environment, it records worker starts and task runs in the
+journal."""
 
 from __future__ import annotations
 

@@ -153,7 +153,8 @@ def test_page_of_the_list_has_fifty_locks(
 def test_page_reads_the_locks_once(
     client: Client, redis_locks: str, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sorting by fields of the records must not read them twice. If there are more locks than are sorted, the page says so."""
+    """Sorting by fields of the records must not read them twice. If there are more locks than are sorted, the page says
+    so."""
     hold(*(f"k{number:03}" for number in range(60)))
     calls = []
     held = inspection.held
@@ -248,7 +249,7 @@ def test_foreign_value_under_a_key_is_shown_and_not_released(client: Client, red
 
 @pytest.fixture
 def held(redis_locks: str) -> Iterator[dict[str, Grant]]:
-    """Three held locks. A key that has another holder by the end is freed for the next test."""
+    """Three held locks. At the end, a lock that has another holder is released by force."""
     grants = {key: in_thread(locks.lock(key, expire=60).acquire) for key in ("a", "b", "c")}
     yield grants
     for key, grant in grants.items():
@@ -263,7 +264,7 @@ def held_keys() -> list[str]:
 
 
 def confirmed(page: Any, reason: str = "it hangs") -> dict[str, Any]:
-    """What the form of this page sends."""
+    """The data that the form of this page sends."""
     chosen = [one["lock"] for one in page.context["locks"]]
     return {"lock": [lock.pk for lock in chosen], "fence": [str(lock.fence) for lock in chosen], "reason": reason}
 
@@ -280,7 +281,7 @@ def ask(client: Client, *chosen: str) -> Any:
 
 
 def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, received: Events) -> None:
-    """[D 3.2] What is freed is shown first; then it is freed, and actor and reason are written down."""
+    """A first page shows the lock. After its confirmation the lock is released, and actor and reason are logged."""
     info = inspection.find("a")
     assert FORCE in visible_text(client.get(lock_url("a")))
     page = ask(client, "a")
@@ -314,7 +315,7 @@ def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> 
 
 
 def test_only_a_post_with_the_csrf_token_releases(client: Client, held: Any) -> None:
-    """[D57] sidekiq-unique-jobs freed locks with links; whatever prefetches links freed them too."""
+    """[D57] A GET request, such as by a browser that prefetches links, releases nothing."""
     page = ask(client, "a")
     query = urlencode(confirmed(page), doseq=True)
     for method in ("get", "head", "options", "put", "delete"):
@@ -334,7 +335,7 @@ def test_only_a_post_with_the_csrf_token_releases(client: Client, held: Any) -> 
 
 
 def test_forged_fence_or_missing_reason_releases_nothing(client: Client, held: Any) -> None:
-    """[D58] Without a reason the page comes again, with what is held now."""
+    """[D58] Without a reason the page is shown again, with the current holder."""
     data = confirmed(ask(client, "a"))
     for fence in ("0", "1", "", "-1", "x", "\N{FULLWIDTH DIGIT NINE}", "9" * 19, "9" * 400, "1e3", None):
         data["fence"] = [] if fence is None else [fence]
@@ -349,7 +350,7 @@ def test_forged_fence_or_missing_reason_releases_nothing(client: Client, held: A
     assert not LogEntry.objects.exists()
 
 
-def test_new_holder_since_the_page_was_shown_keeps_its_lock(client: Client, held: Any) -> None:
+def test_holder_that_acquired_after_the_page_was_shown_keeps_its_lock(client: Client, held: Any) -> None:
     """[D58]"""
     data = confirmed(ask(client, "a", "b"))
     held["a"].release()
@@ -363,8 +364,8 @@ def test_new_holder_since_the_page_was_shown_keeps_its_lock(client: Client, held
     held["a"].ensure_held()
 
 
-def test_lock_that_is_free_by_now_is_no_error(client: Client, held: Any) -> None:
-    """Before the page: back to the list. After it: nothing to do, which isn't an error."""
+def test_releasing_a_lock_that_is_already_free_is_no_error(client: Client, held: Any) -> None:
+    """If it is free before the page is shown, there is a redirect to the list."""
     data = confirmed(ask(client, "a"))
     held["a"].release()
     assert page_messages(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
@@ -375,15 +376,15 @@ def test_lock_that_is_free_by_now_is_no_error(client: Client, held: Any) -> None
         assert sorted(listed_keys(response)) == held_keys() == ["b", "c"]
 
 
-def test_selection_across_pages_releases_nothing(client: Client, held: Any) -> None:
-    """[D59] `select_across` emptied all rows of the prototype."""
+def test_selection_of_all_pages_releases_nothing(client: Client, held: Any) -> None:
+    """[D59] `select_across` isn't supported."""
     assert choose(client, "a", select_across="1").status_code == 302
     assert page_messages(client.get(LIST)) == ["Locks are released page by page, not all at once."]
     assert held_keys() == ["a", "b", "c"]
 
 
-def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, settings: Any) -> None:
-    """Whatever the form says."""
+def test_lock_with_the_same_key_in_another_alias_is_not_released(client: Client, held: Any, settings: Any) -> None:
+    """With any data in the form."""
     table = settings.REDIS_LOCKS
     settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
     grant = in_thread(locks["other"].lock("a", expire=60).acquire)
@@ -397,11 +398,11 @@ def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, setting
 
 
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic requests"])
-def test_failed_audit_releases_and_is_shown_and_logged(
+def test_lock_is_released_and_the_error_shown_when_the_audit_entry_fails(
     client: Client, held: Any, atomic: bool, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """[D63] Whether the database can be written or not. Fails as a statement does on most databases: no other one may
-    follow."""
+    """[D63] The audit entry fails like a statement after which most databases accept no other one in the
+    transaction."""
 
     def fail(*args: Any, **options: Any) -> None:
         with transaction.atomic(savepoint=False):
@@ -421,7 +422,7 @@ def test_failed_audit_releases_and_is_shown_and_logged(
 
 
 def test_lock_without_an_index_is_found_and_released_by_its_key(client: Client, memory_locks: Any) -> None:
-    """[INDEX off] The list shows why it is empty; what isn't listed can be found and freed all the same."""
+    """With INDEX off the list says why it is empty. Locks can still be found and released by key."""
     memory_locks(INDEX=False)
     grant = in_thread(locks.lock("order:42", expire=60).acquire)
     assert "because its INDEX is off" in visible_text(client.get(LIST))
@@ -433,8 +434,8 @@ def test_lock_without_an_index_is_found_and_released_by_its_key(client: Client, 
         grant.release()
 
 
-def test_list_after_a_release_is_the_one_before(client: Client, held: Any) -> None:
-    """[D7] Search, filters and order: from the action and from the page of the lock; and back without a release."""
+def test_list_after_a_release_has_the_same_filters_and_order(client: Client, held: Any) -> None:
+    """[D7] From the action, from the page of the lock, and after cancelling."""
     query = {"q": "a", "state": "all", "o": "1"}
     action = {"action": "force_release", "_selected_action": admin_id("default", "a")}
     for page in (
@@ -450,8 +451,8 @@ def test_list_after_a_release_is_the_one_before(client: Client, held: Any) -> No
     assert client.get(link).context["list_url"] == f"{LIST}?q=b"
 
 
-def test_keys_that_differ_in_what_is_not_seen_look_different(client: Client, hold: Hold) -> None:
-    """[D7] Spaces, control characters, and what looks like an escape."""
+def test_keys_that_differ_in_invisible_characters_look_different(client: Client, hold: Hold) -> None:
+    """[D7] Spaces, control characters, and text that looks like an escape."""
     keys_alike = ["a b", "a  b", "a\nb", "a\\nb", " a b", "a b ", "a\xa0b"]
     hold(*keys_alike)
     page = visible_text(client.get(LIST))
@@ -460,9 +461,8 @@ def test_keys_that_differ_in_what_is_not_seen_look_different(client: Client, hol
 
 
 def test_waiter_is_shown_and_gets_the_released_lock(client: Client, held: Any) -> None:
-    """[D 3.2]"""
-    turn: list[Grant] = []
-    waiter = threading.Thread(target=lambda: turn.append(locks.lock("a", expire=60, wait=-1).acquire()), daemon=True)
+    grants: list[Grant] = []
+    waiter = threading.Thread(target=lambda: grants.append(locks.lock("a", expire=60, wait=-1).acquire()), daemon=True)
     waiter.start()
     wait_until(lambda: inspection.find("a").waiting)
     page = ask(client, "a")
@@ -471,4 +471,4 @@ def test_waiter_is_shown_and_gets_the_released_lock(client: Client, held: Any) -
     assert [lock.waiting for lock in client.get(LIST, {"q": "a"}).context["cl"].result_list] == [1]
     client.post(FORCE, confirmed(page))
     waiter.join(10)
-    turn[0].release()
+    grants[0].release()

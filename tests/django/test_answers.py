@@ -1,5 +1,5 @@
-"""Responses of views with a busy lock: 409 as text or JSON, `status=` and `retry_after=`, pages of the project; and calls
-that raise LockNotAcquired instead."""
+"""Responses of views with a busy lock: 409 as text or JSON, `status=` and `retry_after=`, pages of the project; and
+calls that raise LockNotAcquired instead."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ PROBLEMS += ["text/html;q=0.9, application/*"]
 class TestAnswer:
     @pytest.mark.parametrize("path", ["/view/", "/async-view/"])
     def test_busy_lock_is_409_as_text_or_as_problem_details(self, path: str) -> None:
-        """[D25] [F18] Unlike 413, 429 and 503 it isn't retried automatically by clients such as urllib3. The response doesn't
-        contain key or holder."""
+        """[D25] [F18] Unlike 413, 429 and 503 it isn't retried automatically by clients such as urllib3. The response
+        doesn't contain key or holder."""
         problem = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": TEXT.strip()}
         for accept in (*TEXTS, *PROBLEMS):
             response = refused(path, accept)
@@ -244,8 +244,8 @@ class TestRaises:
 
 class TestPages:
     def test_browser_gets_the_page_of_the_project(self, pages: Any) -> None:
-        """The context has the request, but neither key nor holder. Under ASGI it is rendered in a thread, so that it may
-        use the session and the database. The response to HEAD has the same headers and no body."""
+        """The context has the request, but neither key nor holder. Under ASGI it is rendered in a thread, so that it
+        may use the session and the database. The response to HEAD has the same headers and no body."""
         pages({"redis_locks/409.html": PAGE})
         for url, asgi in (("/view/", False), ("/async-view/", False), ("/async-view/", True)):
             response = refused(url, asgi=asgi)
@@ -311,8 +311,8 @@ OURS = ("django_redis_locks.acquire", "INFO")
 
 class TestLog:
     def test_busy_lock_is_logged_at_info(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] It is logged once at INFO, without Django's WARNING for each 4xx. Under WSGI and ASGI, with and without a
-        page, and after a change of the logging settings."""
+        """[D26] It is logged once at INFO, without Django's WARNING for each 4xx. Under WSGI and ASGI, with and without
+        a page, and after a change of the logging settings."""
         logging.getLogger("django.request").filters.clear()
         for url, asgi in product(("/view/", "/async-view/", "/locked/"), (False, True)):
             for templates in ({}, {"redis_locks/409.html": PAGE}):

@@ -120,7 +120,8 @@ def new_body() -> Iterator[None]:
 
 @pytest.fixture
 def visit(redis_locks: str) -> Iterator[Visit]:
-    """`visit("/sync/")`: send a request to Django behind uvicorn, which runs in a thread with the settings of the test."""
+    """`visit("/sync/")`: send a request to Django behind uvicorn, which runs in a thread with the settings of the
+    test."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(ASGIHandler(), lifespan="off", ws="none", loop="asyncio", log_config=None)
     server = uvicorn.Server(config)
@@ -146,8 +147,8 @@ def visit(redis_locks: str) -> Iterator[Visit]:
 @pytest.mark.parametrize("first", ["sync", "async", "needs-the-thread"])
 @pytest.mark.parametrize("second", ["sync", "async"])
 def test_waiting_client_is_served_after_the_holder(visit: Visit, first: str, second: str) -> None:
-    """[D41] With sync and async views in any combination: a waiter doesn't block the holder. Behind a server each request
-    has a thread of its own."""
+    """[D41] With sync and async views in any combination: a waiter doesn't block the holder. Behind a server each
+    request has a thread of its own."""
     holder = visit(f"/{first}/")
     body.begins()
     waiter = visit(f"/{second}/")

@@ -285,8 +285,8 @@ def test_all_verbs_work_with_the_memory_backend(settings: Any, redis_url: str) -
 def test_fences_continue_from_a_raised_counter(
     store: str, settings: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H1] As after restoring a store from a backup. Raising it far ahead needs a yes, because it can't be undone. The memory
-    store is a new one, because fences never decrease."""
+    """[H1] As after restoring a store from a backup. Raising it far ahead needs a yes, because it can't be undone. The
+    memory store is a new one, because fences never decrease."""
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": request.node.nodeid}}
     if store == "redis":
         request.getfixturevalue("redis_locks")

@@ -35,7 +35,8 @@ Start = Callable[..., Started]
 
 @pytest.fixture
 def start(redis_locks: str) -> Iterator[Start]:
-    """`start("list", ...)`: the command on the shared server, ended with the test. Names in capitals are environment."""
+    """`start("list", ...)`: the command on the shared server, ended with the test. Names in capitals are
+    environment."""
     running: list[Started] = []
 
     def begin(*words: str, table: Any = None, terminal: int | None = None, stdout: Any = None, **more: str) -> Started:
@@ -93,7 +94,8 @@ def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, down: Any) -> N
 
 
 def test_pipe_that_closes_early_is_no_error(start: Start) -> None:
-    """`… | head -1`, with more output than fits in a pipe; and a closed pipe that Python notices when it flushes at exit."""
+    """`… | head -1`, with more output than fits in a pipe; and a closed pipe that Python notices when it flushes at
+    exit."""
     with ExitStack() as stack:
         for number in range(600):
             stack.enter_context(locks.lock(f"{number}:" + "x" * 190))

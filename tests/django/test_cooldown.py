@@ -42,7 +42,8 @@ cool = redis_lock("sms", expire=20, auto_release=False)
 @BOTH
 class TestCalls:
     def test_second_call_is_refused_until_the_lease_ends(self, function: Callable[..., Any], store: str) -> None:
-        """Also in the same thread, with LockNotAcquired and not LockAlreadyHeld. The end of the thread frees nothing."""
+        """Also in the same thread, with LockNotAcquired and not LockAlreadyHeld. The end of the thread frees
+        nothing."""
         decorated = cool(function)
         assert result_of(decorated) == "sent"
         for call in (lambda: result_of(decorated), lambda: in_thread(lambda: result_of(decorated))):

@@ -166,7 +166,8 @@ async def coroutine(request: HttpRequest, pk: int, /, *, size: str = "M", **more
 
 @pytest.mark.parametrize("function", [plain, coroutine])
 def test_decorated_function_has_the_metadata_of_the_function(function: Callable[..., Any]) -> None:
-    """Name, docstring, signature, annotations, attributes and kind (coroutine or not). The function itself isn't changed."""
+    """Name, docstring, signature, annotations, attributes and kind (coroutine or not). The function itself isn't
+    changed."""
     before = dict(vars(function))
     for decorate in DECORATORS:
         decorated = decorate(function)

@@ -227,8 +227,8 @@ class TestInside:
     """The refusal is an APIException, so that the project's handler, renderers and error format apply."""
 
     def test_busy_lock_is_409_in_the_format_of_the_framework(self) -> None:
-        """[D21] With `Retry-After`; then the lock is free. Also for an action of a view set, and a method that it calls without
-        the request."""
+        """[D21] With `Retry-After`; then the lock is free. Also for an action of a view set, and a method that it calls
+        without the request."""
         for name in ("method", "below", "above-and-below", "lets-helper-raise"):
             response = refused(f"/{name}/")
             assert_framework_response(response)
@@ -247,8 +247,8 @@ class TestInside:
         assert refused("/guarded/").status_code == 403
 
     def test_on_conflict_of_the_call_site_works_in_the_framework(self) -> None:
-        """[D52] A handler gets Django's request; `raise` raises the plain LockNotAcquired; `skip` below `@api_view` raises,
-        since a view must return a response."""
+        """[D52] A handler gets Django's request; `raise` raises the plain LockNotAcquired; `skip` below `@api_view`
+        raises, since a view must return a response."""
         for method, status, retry_after in (("post", 423, "7"), ("delete", 409, None)):
             assert_framework_response(refused("/method/", method), status, retry_after)
         for url, method in (("/method/", "put"), ("/below-with-handler/", "get")):

@@ -220,7 +220,8 @@ def test_save_uses_the_lock_that_the_caller_holds(account: Account) -> None:
 
 @pytest.mark.databases("sqlite")
 def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) -> None:
-    """Without a lock the write could silently restore old values. With several locks it is unknown which fence to use."""
+    """Without a lock the write could silently restore old values. With several locks it is unknown which fence to
+    use."""
     with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
         account.save()
     assert len(queries) == 0
@@ -279,8 +280,8 @@ def test_save_writes_the_fence_with_update_fields_and_deferred_fields(account: A
 
 @pytest.mark.databases("sqlite")
 def test_instance_read_before_a_write_of_the_same_grant_raises_StaleGrant(account: Account, grant: Grant) -> None:
-    """[D4] After a write by another instance, a proxy model, or a claim; also after a partial refresh of the instance. After
-    a full refresh it can be saved."""
+    """[D4] After a write by another instance, a proxy model, or a claim; also after a partial refresh of the instance.
+    After a full refresh it can be saved."""
 
     def by_another_instance() -> None:
         twin = Pooled.objects.get()
@@ -485,8 +486,8 @@ def take() -> None:
 
 
 def test_deadlock_of_row_and_lock_ends_with_the_wait(account: Account) -> None:
-    """[D13] One thread has the row and waits for the lock, the other one has the lock and waits for the row. The wait for
-    the lock ends, its transaction is rolled back, and the other thread continues."""
+    """[D13] One thread has the row and waits for the lock, the other one has the lock and waits for the row. The wait
+    for the lock ends, its transaction is rolled back, and the other thread continues."""
     written, locked = threading.Event(), threading.Event()
 
     def other() -> None:

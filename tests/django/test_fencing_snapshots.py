@@ -76,8 +76,8 @@ def test_next_holder_reads_what_was_committed(isolation_level: str) -> None:
 
 
 def test_write_from_a_snapshot_older_than_the_lock_is_refused(isolation_level: str, database: str) -> None:
-    """The transaction began before the lock was acquired, so that it reads old rows. Its write is refused by the fence, or
-    by the database."""
+    """The transaction began before the lock was acquired, so that it reads old rows. Its write is refused by the fence,
+    or by the database."""
     stale = isolation_level == "REPEATABLE READ"
     refusals: dict[str, Any] = {"mariadb": StaleGrant, "postgresql": OperationalError, "sqlite": OperationalError}
 

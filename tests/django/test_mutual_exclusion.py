@@ -158,7 +158,7 @@ class TestViews:
             for _ in range(2):
                 assert verdict_of(get(name)) == verdict_of(asyncio.run(aget(name))) == "done", name
 
-    def test_busy_inner_lock_frees_the_outer_one(self) -> None:
+    def test_outer_lock_is_released_when_the_inner_one_is_busy(self) -> None:
         """[D8] With two locks on one view: the response is 409, and the outer lock is released."""
         with held_elsewhere("view"):
             assert verdict_of(get("stacked-inner-busy")) == "refused"
@@ -183,7 +183,8 @@ class TestFunctions:
             asyncio.run(work(1))
 
     def test_synchronous_call_in_a_loop_raises_SynchronousOnlyOperation(self, redis_locks: str) -> None:
-        """[F5] [F17] Nothing stays locked. In a task that holds the lock it raises LockAlreadyHeld without a request."""
+        """[F5] [F17] Nothing stays locked. In a task that holds the lock it raises LockAlreadyHeld without a
+        request."""
 
         async def scenario() -> None:
             with pytest.raises(

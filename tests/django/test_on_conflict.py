@@ -1,5 +1,5 @@
-"""`on_conflict=` for a busy lock: a handler, "raise" or "skip", by alias, LOCKS[name] or call site; and LockMiddleware, which
-responds for services in views without a lock."""
+"""`on_conflict=` for a busy lock: a handler, "raise" or "skip", by alias, LOCKS[name] or call site; and LockMiddleware,
+which responds for services in views without a lock."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ class TestHandler:
 
     @pytest.mark.django_db
     def test_handler_answers_under_wsgi_and_asgi(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] [D41] Also an async handler of a sync method. A sync handler runs in Django's sync thread and may use the
-        database. Django logs no warning for these responses."""
+        """[D26] [D41] Also an async handler of a sync method. A sync handler runs in Django's sync thread and may use
+        the database. Django logs no warning for these responses."""
         with caplog.at_level(logging.INFO):
             for asgi in (False, True):
                 for url in ("/view/", "/async-view/", "/async-handler/", "/class/"):
@@ -212,7 +212,8 @@ class TestHandler:
             redis_lock("order", on_conflict="skip")(lambda: None)()
 
     def test_call_that_is_no_view_calls_no_handler(self, memory_locks: Any) -> None:
-        """Neither its own handler nor that of the settings: the result of a function isn't a response. So for a helper of a view."""
+        """Neither its own handler nor that of the settings: the result of a function isn't a response. So for a helper
+        of a view."""
         for handler in (teapot, ateapot, "raise", None):
             memory_locks(**({} if handler else {"ON_CONFLICT": teapot}))
             for function in (lambda: None, noop):
@@ -285,7 +286,9 @@ class TestSkip:
 
 
 class TestLevels:
-    def test_LOCKS_wins_over_the_alias_and_the_call_site_over_both(self, memory_locks: Any, rf: RequestFactory) -> None:
+    def test_LOCKS_overrides_the_alias_and_the_call_site_overrides_both(
+        self, memory_locks: Any, rf: RequestFactory
+    ) -> None:
         """[F9] With "raise" the view raises LockNotAcquired."""
         path, apath = f"{__name__}.teapot", f"{__name__}.ateapot"
         for alias, name, here, status in (
@@ -354,7 +357,8 @@ class TestMiddleware:
             assert send_request(url).content == b"served"
 
     def test_handler_of_the_settings_responds(self, asgi: bool, memory_locks: Any) -> None:
-        """[D52] A result that is no response raises with the conflict as cause. With "raise" the middleware responds."""
+        """[D52] A result that is no response raises with the conflict as cause. With "raise" the middleware
+        responds."""
         for handler in (teapot, ateapot, f"{teapot.__module__}.teapot"):
             entry = {"ON_CONFLICT": handler}
             for table in (entry, {"ON_CONFLICT": "raise", "LOCKS": {"order": entry}}):

@@ -115,11 +115,11 @@ def test_redis_older_than_6_2_is_warned_about(
     assert (facts.server, facts.version) == ("Valkey", "8.1.0")
 
 
-def test_replica_is_W104_eviction_W102_and_cluster_W105(
+def test_replica_is_W104_eviction_policy_W102_and_cluster_mode_W105(
     settings: Any, server: RedisServer, make_server: Make, cluster_url: str
 ) -> None:
-    """[D32] [D33] A replica has no other finding, because it replies to reads. Policies volatile-* evict keys with a TTL, as
-    locks have."""
+    """[D32] [D33] A replica has no other finding, because it replies to reads. Policies volatile-* evict keys with a
+    TTL, as locks have."""
     replica = make_server(replicaof=f"127.0.0.1 {server.port}", **APPENDS)
     assert ids(run_check(settings, replica.url())) == ["W104"]
     server.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")

@@ -61,7 +61,8 @@ def current_lease(pk: int) -> int:
 
 
 def test_name_of_a_lock_or_call_selects_its_entry_of_LOCKS(memory_locks: Any) -> None:
-    """The name of a lock is given, or its key up to the first colon; that of a call is given, its template, or its function."""
+    """The name of a lock is given, or its key up to the first colon; that of a call is given, its template, or its
+    function."""
     function = f"{__name__}.current_lease"
     leases = {"order:{pk}": 20, "cart": 10, function: 5, "order": 1}
     memory_locks(LOCKS={name: {"EXPIRE": lease} for name, lease in leases.items()})

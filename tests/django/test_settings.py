@@ -221,7 +221,8 @@ class TestWarnings:
         assert messages() == []
 
     def test_cache_in_the_same_database_is_W010(self, settings: Any) -> None:
-        """[D31] Because `cache.clear()` is FLUSHDB. Also with another spelling of the URL; not with another database or server."""
+        """[D31] Because `cache.clear()` is FLUSHDB. Also with another spelling of the URL; not with another database or
+        server."""
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://cache:secret@127.0.0.1/3"}}
         settings.REDIS_LOCKS = {
             "default": {"LOCATION": URL},
@@ -347,7 +348,7 @@ def borrow(settings: Any, **cache: Any) -> Any:
 
 @pytest.mark.parametrize("backend", [CORE_CACHE, DJANGO_REDIS])
 class TestWhatIsBorrowed:
-    def test_first_server_of_a_list_is_borrowed(self, settings: Any, backend: str) -> None:
+    def test_first_server_of_a_cache_with_replicas_is_borrowed(self, settings: Any, backend: str) -> None:
         """[D33] The first one is the primary; the others are replicas."""
         for location in (URL, [URL], [URL, OTHER], (URL, OTHER), f"{URL},{OTHER}", f"{URL};{OTHER}"):
             assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL, location
@@ -363,8 +364,8 @@ class TestWhatIsBorrowed:
     def test_lock_over_a_borrowed_connection_excludes_others(
         self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
     ) -> None:
-        """With W010, and without django-redis installed. A password among the options is borrowed. [D36] The pool isn't: two
-        locks work at a time even if the pool of the cache has one connection."""
+        """With W010, and without django-redis installed. A password among the options is borrowed. [D36] The pool
+        isn't: two locks work at a time even if the pool of the cache has one connection."""
         server = make_server(requirepass="hunter2")
         pool = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
         options = {"password": "hunter2", **pool} if backend == CORE_CACHE else {"PASSWORD": "hunter2"}

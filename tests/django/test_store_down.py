@@ -78,7 +78,7 @@ def test_call_or_lock_raises_LockBackendError_within_its_timeout(settings: Any, 
     assert redis_lock("order")(lambda: "done")() == "done"
 
 
-def test_view_with_on_backend_error_open_runs_without_a_lock(
+def test_view_that_may_run_without_a_lock_does_so_while_the_store_is_down(
     store_down: str, received: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F14] A signal is sent, and an ERROR logged."""

@@ -51,7 +51,8 @@ async def acharge(pk: int) -> str:
 
 
 def test_hold_lock_refuses_the_thread_of_the_test(store: str) -> None:
-    """As if another process held the lock: not with LockAlreadyHeld. In threads and coroutines, by both kinds of blocks."""
+    """As if another process held the lock: not with LockAlreadyHeld. In threads and coroutines, by both kinds of
+    blocks."""
 
     async def refused() -> None:
         for call in (acharge(1), asyncio.create_task(acharge(1))):
@@ -247,7 +248,8 @@ def test_override_locks_drops_held_locks_without_a_signal(servers: None) -> None
 
 @override_locks(WAIT=0)
 class EachTestHasFreshLocks(TestCase):
-    """[D10] In a TestCase a lock is released at the end of its call, and a test starts without locks of the one before."""
+    """[D10] In a TestCase a lock is released at the end of its call, and a test starts without locks of the one
+    before."""
 
     def test_first_function_of_the_class(self) -> None:
         self.scenario()

@@ -1,5 +1,5 @@
-"""Which calls leave their lock to a transaction, what is logged about it, how the lock is held between the end of such a
-call and the end of its transaction, and every way in which that can end."""
+"""Which calls leave their lock to a transaction, what is logged about it, how the lock is held between the end of such
+a call and the end of its transaction, and every way in which that can end."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class TestCalls:
     def test_call_that_holds_no_lock_at_its_end_registers_no_callback(
         self, log: TransactionLog, request: pytest.FixtureRequest
     ) -> None:
-        """[D2] A cool-down, which stays until its lease ends; a lock released inside of a re-entrant call; and a call without
-        a lock by `on_backend_error="open"`."""
+        """[D2] A cool-down, which stays until its lease ends; a lock released inside of a re-entrant call; and a call
+        without a lock by `on_backend_error="open"`."""
 
         @redis_lock("cooling", expire=20, auto_release=False)
         def rate_limited() -> None: ...
@@ -315,8 +315,8 @@ def test_rollback_to_a_savepoint_keeps_the_lock_of_another_call() -> None:
 
 
 def test_earlier_callback_that_raises_frees_the_lock(log: TransactionLog) -> None:
-    """[D4] [D14] Django then skips later callbacks. The lock is released when the callback is garbage-collected, or at the
-    end of the request if a traceback refers to it."""
+    """[D4] [D14] Django then skips later callbacks. The lock is released when the callback is garbage-collected, or at
+    the end of the request if a traceback refers to it."""
     for refers in (False, True):
         log.clear()
         with pytest.raises(UserError) as kept, transaction.atomic():  # noqa: PT012

@@ -81,8 +81,8 @@ class TestHold:
         log.assert_equals("BEGIN default", "acquire stock", "ROLLBACK default", "release stock")
 
     def test_next_block_in_the_transaction_reenters_the_lock(self) -> None:
-        """[D2] Several blocks register one callback. A plain lock object would wait for the end of its own transaction. A rollback
-        to a savepoint releases nothing."""
+        """[D2] Several blocks register one callback. A plain lock object would wait for the end of its own transaction.
+        A rollback to a savepoint releases nothing."""
         with transaction.atomic():
             for _ in range(3):
                 with hold() as grant:
@@ -193,7 +193,8 @@ class TestHold:
     def test_lock_is_released_at_the_end_of_the_block_if_the_end_of_the_transaction_is_unknown(
         self, log: TransactionLog, warnings: Any
     ) -> None:
-        """[D2] [D10] [D11] That of a TestCase, one without autocommit, and that of a thread that waits for a coroutine."""
+        """[D2] [D10] [D11] That of a TestCase, one without autocommit, and that of a thread that waits for a
+        coroutine."""
         entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
         try:
             for lock in (hold(), locks.lock("stock")):
@@ -240,7 +241,8 @@ class TestHold:
 
 class TestWarning:
     def test_release_inside_a_transaction_logs_one_warning_per_name(self, warnings: Any) -> None:
-        """[D2] Acquired inside of it, inside a savepoint, or before it. A thread with a new connection doesn't repeat it."""
+        """[D2] Acquired inside of it, inside a savepoint, or before it. A thread with a new connection doesn't repeat
+        it."""
 
         def inside(key: str) -> None:
             with transaction.atomic():

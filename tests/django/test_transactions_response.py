@@ -131,8 +131,9 @@ def no_database(settings: Any) -> Iterator[None]:
 
 
 def test_lock_is_held_until_the_response_is_closed(tmp_path: Path) -> None:
-    """[D8] [D17] [D18] [D19] Servers close a response when it was sent, or when the client has disconnected. File responses
-    can still use sendfile. Neither the end of another request nor the copy of a cache middleware releases the lock."""
+    """[D8] [D17] [D18] [D19] Servers close a response when it was sent, or when the client has disconnected. File
+    responses can still use sendfile. Neither the end of another request nor the copy of a cache middleware releases the
+    lock."""
     (tmp_path / "file").write_bytes(b"done")
     file = until_closed(lambda request: FileResponse((tmp_path / "file").open("rb")))
 
@@ -157,8 +158,8 @@ def test_lock_is_held_until_the_response_is_closed(tmp_path: Path) -> None:
 
 
 def test_lock_is_free_after_the_request() -> None:
-    """[D17] [D19] [D38] After the view has returned, a stream is read, and a template rendered, under the lock. A response
-    may be closed in another thread."""
+    """[D17] [D19] [D38] After the view has returned, a stream is read, and a template rendered, under the lock. A
+    response may be closed in another thread."""
     for name, content in (("whole", b"done"), ("streamed", b"busybusybusy"), ("template", b"busy")):
         for _ in range(2):
             assert Client().get(f"/{name}/").getvalue() == content, name
@@ -201,7 +202,8 @@ def test_lock_of_a_response_that_is_never_closed_is_released(settings: Any) -> N
 
 
 def test_lock_is_released_when_the_request_ends_with_another_response(settings: Any) -> None:
-    """[D1] After an error of the template or of middleware, or a response of middleware; the view's response is still referenced."""
+    """[D1] After an error of the template or of middleware, or a response of middleware; the view's response is still
+    referenced."""
     settings.MIDDLEWARE = [f"{__name__}.ReplacingMiddleware", f"{__name__}.KeepingMiddleware"]
     for name in ("unrenderable", "unprocessed", "whole"):
         Client(raise_request_exception=False).get(f"/{name}/")

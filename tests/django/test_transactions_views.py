@@ -1,5 +1,5 @@
-"""Locks of views under ATOMIC_REQUESTS of two databases: acquired before BEGIN, and released after COMMIT; for each kind of
-view, and for helpers. The transactions begin in Django's order."""
+"""Locks of views under ATOMIC_REQUESTS of two databases: acquired before BEGIN, and released after COMMIT; for each
+kind of view, and for helpers. The transactions begin in Django's order."""
 
 from __future__ import annotations
 
