@@ -13,7 +13,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tools.bootstrap import alone, refuse_unfit_python
+from tools.bootstrap import exclusive_lock, refuse_unfit_python
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "bench"
@@ -27,7 +27,7 @@ WANTED = {
 
 def main() -> None:
     refuse_unfit_python()
-    with alone():
+    with exclusive_lock():
         for name, packages in WANTED.items():
             prepare(FOLDER / name, packages)
 

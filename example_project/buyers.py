@@ -22,7 +22,7 @@ HEADERS = {
     "Connection": "close",
 }
 
-Tell = Callable[[int], None]
+ShowProgress = Callable[[int], None]
 Visit = tuple[int, float]
 """The status of the response, 0 if there was none, and its seconds."""
 
@@ -75,12 +75,12 @@ def ask(method: str, url: str) -> tuple[int, Mapping[str, str]]:
     return response.status, response.headers
 
 
-def crowd(url: str, number: int, tell: Tell = lambda done: None) -> Sequence[Buyer]:
+def run_buyers(url: str, number: int, show_progress: ShowProgress = lambda done: None) -> Sequence[Buyer]:
     """Send the requests of `number` buyers to this URL. `tell` gets the number of finished ones from time to time."""
     buyers = [Buyer() for _ in range(number)]
     over = threading.Event()
     try:
-        together([partial(buyer.buy, url, over) for buyer in buyers], tell)
+        start_at_once([partial(buyer.buy, url, over) for buyer in buyers], show_progress)
     finally:
         over.set()  # after Ctrl-C no buyer retries
     return buyers
@@ -92,13 +92,13 @@ def visit(url: str) -> Visit:
     return status, time.perf_counter() - began
 
 
-def visitors(url: str, number: int, tell: Tell) -> Sequence[Visit]:
+def run_visitors(url: str, number: int, show_progress: ShowProgress) -> Sequence[Visit]:
     visits: list[Visit] = []
-    together([lambda: visits.append(visit(url))] * number, tell)
+    start_at_once([lambda: visits.append(visit(url))] * number, show_progress)
     return visits
 
 
-def together(acts: Sequence[Callable[[], object]], tell: Tell) -> None:
+def start_at_once(acts: Sequence[Callable[[], object]], show_progress: ShowProgress) -> None:
     """Start all of them at the same moment, each in a thread of its own."""
     start = threading.Barrier(len(acts))
 
@@ -110,5 +110,5 @@ def together(acts: Sequence[Callable[[], object]], tell: Tell) -> None:
     for thread in threads:
         thread.start()
     while alive := sum(thread.is_alive() for thread in threads):
-        tell(len(acts) - alive)
+        show_progress(len(acts) - alive)
         time.sleep(0.05)

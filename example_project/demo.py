@@ -101,9 +101,9 @@ def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
 def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
     stage, site = open_shop(stack, arguments.redis)
     naive = oversell(stage, "naive", site.url)
-    locked = stage.rush("locked", site.url, status)
+    locked = stage.run_sale("locked", site.url, status)
     print(paint(line(locked), RED if locked.oversold else GREEN), flush=True)
-    waiting = stage.rush("waiting", site.url, status)
+    waiting = stage.run_sale("waiting", site.url, status)
     wrong = failures(naive, locked, waiting)
     print(paint(line(waiting), RED if wrong else GREEN), flush=True)
     return judge(wrong, explanation(naive, locked, waiting)) or show_report(stage, site.url)
@@ -129,9 +129,9 @@ def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
     """All forms wait for their lock, and the same view is a transaction: ATOMIC_REQUESTS."""
     stage, site = open_shop(stack, arguments.redis, stack.enter_context(PostgreSQL()))
     by_hand = oversell(stage, "by-hand", site.url)
-    in_block = stage.rush("in-block", site.url, status)
+    in_block = stage.run_sale("in-block", site.url, status)
     print(paint(line(in_block), RED if commit_failures(by_hand, in_block) else GREEN), flush=True)
-    waiting = stage.rush("waiting", site.url, status)
+    waiting = stage.run_sale("waiting", site.url, status)
     wrong = commit_failures(by_hand, in_block, waiting)
     print(paint(line(waiting), RED if wrong else GREEN), flush=True)
     return judge(wrong, commit_explanation(by_hand, in_block, waiting))
@@ -151,9 +151,9 @@ def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | No
 
 
 def oversell(stage: Any, form: str, url: str) -> Outcome:
-    stage.rush(form, url, status)  # warm-up: the first requests of a process don't count
+    stage.run_sale(form, url, status)  # warm-up: the first requests of a process don't count
     for _ in range(TRIES):
-        outcome: Outcome = stage.rush(form, url, status)
+        outcome: Outcome = stage.run_sale(form, url, status)
         if outcome.oversold:
             break
     print(paint(line(outcome), RED), flush=True)

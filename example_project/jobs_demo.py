@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from demo import BOLD, DIM, GREEN, RED, SIGNALS, end, paint, rule, status
 from jobs_report import Event, Kill, confirmations, explanation, failures, heading, line, ticks
 
-from tools.processes import ServerFailed, ServerNotFound, with_parent
+from tools.processes import ServerFailed, ServerNotFound, die_with_parent
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +43,7 @@ STOP_SECONDS = 5.0
 KINDS = ("plain", "shop")
 
 
-class Stuck(Exception):
+class EventMissing(Exception):
     """An expected event doesn't happen."""
 
 
@@ -61,7 +61,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nEnded.")
         return 130
-    except (ServerNotFound, ServerFailed, Stuck) as error:
+    except (ServerNotFound, ServerFailed, EventMissing) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -75,7 +75,7 @@ def show(stack: ExitStack) -> int:
     print(paint(versions, DIM), end="\n\n")
     stage.open()
     orders = stage.take_orders()
-    clicks = stage.click(orders)
+    clicks = stage.submit_repeatedly(orders)
     stage.kill_run("shop.confirm_order")
     stage.kill_run("shop.take_stock")
     stage.wait("some ticks of both beats", lambda: len(stage.events("sent", "plain.take_stock")) >= TICKS)
@@ -105,14 +105,14 @@ def judge(stage: Stage, orders: list[int], until: float) -> int:
     )
     wrong = failures(plain, ours)
     mails = sum(file.read_text().count("\nSubject: ") for file in stage.mails.iterdir())
-    if mails != sum(tally.finished for tally in (plain[1], ours[1])):
+    if mails != sum(counts.finished for counts in (plain[1], ours[1])):
         wrong.append(f"There are {mails} mails.")
     print(paint(heading(), BOLD))
     print(paint(rule() * len(heading()), DIM))
-    for tally in plain:
-        print(paint(line(tally), RED))
-    for tally in ours:
-        print(paint(line(tally), RED if wrong else GREEN))
+    for counts in plain:
+        print(paint(line(counts), RED))
+    for counts in ours:
+        print(paint(line(counts), RED if wrong else GREEN))
     if wrong:
         print("", *wrong, stage.logs(), sep="\n", file=sys.stderr)
         return 1
@@ -160,7 +160,7 @@ class Stage:
         self.wait("the beats", lambda: len({one.pid for one in self.events("sent", "plain.take_stock")}) == 2)
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [*with_parent(), sys.executable, "-m", "celery", "-A", "project", *arguments, "-l", "INFO"]
+        command = [*die_with_parent(), sys.executable, "-m", "celery", "-A", "project", *arguments, "-l", "INFO"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
@@ -187,7 +187,7 @@ class Stage:
         product = Product.objects.earliest("pk")
         return [order.pk for _ in range(ORDERS) if (order := sell(product.pk)[1])]
 
-    def click(self, orders: list[int]) -> list[threading.Thread]:
+    def submit_repeatedly(self, orders: list[int]) -> list[threading.Thread]:
         """Submit each order several times, all at the same moment, as impatient customers do."""
         from shop import plain, tasks  # noqa: PLC0415 - after Django is set up
 
@@ -250,7 +250,7 @@ class Stage:
         deadline = time.monotonic() + PATIENCE
         while not there():
             if time.monotonic() > deadline:
-                raise Stuck(f"{self.logs()}\nWaited {PATIENCE:.0f} s in vain for {what}.")
+                raise EventMissing(f"{self.logs()}\nWaited {PATIENCE:.0f} s in vain for {what}.")
             time.sleep(0.01)
         status("")
 

@@ -42,7 +42,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Tally:
+class JobCounts:
     """The counts of one job."""
 
     task: str
@@ -62,12 +62,12 @@ class Tally:
 
 def confirmations(
     task: str, events: Iterable[Event], kills: Iterable[Kill], orders: Iterable[object], times: int
-) -> Tally:
-    """The tally of confirmations: each order needs one, and was submitted `times` times."""
+) -> JobCounts:
+    """The counts of confirmations: each order needs one, and was submitted `times` times."""
     mine = [event for event in events if event.task == task]
     ends = Counter(event.key for event in mine if event.what == "ended")
     orders = list(orders)
-    return Tally(
+    return JobCounts(
         task,
         submitted=times * len(orders),
         messages=sum(event.what == "sent" for event in mine),
@@ -80,13 +80,13 @@ def confirmations(
     )
 
 
-def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: float) -> Tally:
+def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: float) -> JobCounts:
     """One run per tick, and one at a time."""
     mine = [event for event in events if event.task == task]
     sent = sorted(event.at for event in mine if event.what == "sent")
     begun = sorted(event.at for event in mine if event.what == "began")
     ran = {event.id for event in mine if event.what == "began"}
-    return Tally(
+    return JobCounts(
         task,
         submitted=sum(event.what in ("sent", "kept") for event in mine),
         messages=len(sent),
@@ -120,8 +120,8 @@ def heading() -> str:
     return _line(COLUMNS)
 
 
-def line(tally: Tally) -> str:
-    return _line(tally.row())
+def line(counts: JobCounts) -> str:
+    return _line(counts.row())
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -131,7 +131,7 @@ def _line(cells: Sequence[str]) -> str:
     )
 
 
-def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
+def failures(plain: Sequence[JobCounts], ours: Sequence[JobCounts]) -> list[str]:
     """The deviations from the expected results; empty if there are none."""
     found = [f"{one.task} was never done twice: there was nothing to compare with." for one in plain if not one.twice]
     for one in ours:
@@ -148,7 +148,7 @@ def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
     return found
 
 
-def explanation(plain: Sequence[Tally], ours: Sequence[Tally], took: float) -> str:
+def explanation(plain: Sequence[JobCounts], ours: Sequence[JobCounts], took: float) -> str:
     """The explanation below the tables."""
     (plain_ticks, plain_orders), (ticks_, orders) = plain, ours
     return (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 
-from buyers import crowd, visit, visitors
+from buyers import run_buyers, run_visitors, visit
 from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connections, transaction
@@ -47,14 +47,16 @@ def open_site(port: int) -> Workers:
     return Workers(application, port=port)
 
 
-def rush(form: str, url: str, tell: Callable[[str], None]) -> Outcome:
+def run_sale(form: str, url: str, show_progress: Callable[[str], None]) -> Outcome:
     """Concurrent buyers of one product, with a fresh stock."""
     with transaction.atomic():
         Order.objects.all().delete()
         Product.objects.update(stock=SUPPLY)
     product = Product.objects.earliest("pk")
-    buyers = crowd(f"{url}/{form}/{product.pk}/buy", BUYERS, lambda done: tell(f"{form}: {done} of {BUYERS} done"))
-    tell("")
+    buyers = run_buyers(
+        f"{url}/{form}/{product.pk}/buy", BUYERS, lambda done: show_progress(f"{form}: {done} of {BUYERS} done")
+    )
+    show_progress("")
     product.refresh_from_db()
     return Outcome(
         form,
@@ -67,25 +69,25 @@ def rush(form: str, url: str, tell: Callable[[str], None]) -> Outcome:
     )
 
 
-def visit_expired(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+def visit_expired(form: str, url: str, show_progress: Callable[[str], None]) -> Visits:
     """Concurrent visitors just after the report has expired."""
-    visitors(url, VISITORS, lambda done: None)  # warm-up: the first requests of a process don't count
+    run_visitors(url, VISITORS, lambda done: None)  # warm-up: the first requests of a process don't count
     visit(url)
     cache.delete(reports.UNGUARDED)  # as if it had expired
     invalidate(reports.SALES, stale=reports.STALE)
-    return _visit(form, url, tell)
+    return _visit(form, url, show_progress)
 
 
-def visit_none(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+def visit_none(form: str, url: str, show_progress: Callable[[str], None]) -> Visits:
     """Concurrent visitors when there is no report."""
     invalidate(reports.SALES)
-    return _visit(form, url, tell)
+    return _visit(form, url, show_progress)
 
 
-def _visit(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+def _visit(form: str, url: str, show_progress: Callable[[str], None]) -> Visits:
     before = loads.value
-    visits = visitors(url, VISITORS, lambda done: tell(f"{form}: {done} of {VISITORS} done"))
-    tell("")
+    visits = run_visitors(url, VISITORS, lambda done: show_progress(f"{form}: {done} of {VISITORS} done"))
+    show_progress("")
     time.sleep(reports.COUNTING)  # by then a refresh in the background has begun
     statuses, seconds = zip(*visits, strict=True)
     return Visits(form, loads.value - before, statuses, seconds)

@@ -38,12 +38,12 @@ def main() -> None:
     if sys.argv[1:2] == ["--list"]:
         print(*requirements(sys.argv[2:]), sep="\n")
         return
-    with alone():
+    with exclusive_lock():
         prepare(set(sys.argv[1:]))
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def exclusive_lock() -> Iterator[None]:
     """Hold a file lock, so that of two concurrent commands only one makes .venv."""
     try:
         import fcntl

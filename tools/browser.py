@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from tools.processes import ServerFailed, ServerNotFound, with_parent
+from tools.processes import ServerFailed, ServerNotFound, die_with_parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 20.0
@@ -68,7 +68,7 @@ class Browser:
             f"--user-data-dir={self._folder.name}",
         ]
         command = [
-            *with_parent(),
+            *die_with_parent(),
             sys.executable,
             "-I",
             "-S",

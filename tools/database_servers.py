@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from .processes import ServerFailed, ServerNotFound, last_lines, with_parent
+from .processes import ServerFailed, ServerNotFound, die_with_parent, last_lines
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -62,7 +62,7 @@ class DatabaseServer(ABC):
         return self.folder / "data"
 
     @abstractmethod
-    def making(self) -> list[str]:
+    def init_command(self) -> list[str]:
         """The command that initializes the data folder."""
 
     @abstractmethod
@@ -115,17 +115,17 @@ class DatabaseServer(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _make(self) -> None:
-        command = [*with_parent(user=USER), *self.making()]
+        command = [*die_with_parent(user=USER), *self.init_command()]
         made = subprocess.run(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
         if made.returncode:
-            raise ServerFailed(f"{self.making()[0]} failed:\n{made.stdout}{made.stderr}")
+            raise ServerFailed(f"{self.init_command()[0]} failed:\n{made.stdout}{made.stderr}")
 
     def _launch(self) -> None:
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*with_parent(self.end, user=USER), *self.running()],
+                [*die_with_parent(self.end, user=USER), *self.running()],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -152,7 +152,7 @@ class PostgreSQL(DatabaseServer):
     place = "usr/lib/postgresql/*/bin"
     end = signal.SIGQUIT  # SIGKILL would leave shared memory behind
 
-    def making(self) -> list[str]:
+    def init_command(self) -> list[str]:
         # --no-sync and the locale C are faster
         options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres", "--locale=C"]
         return [self.program("initdb"), f"--pgdata={self.data}", "--encoding=UTF8", *options]
@@ -195,14 +195,14 @@ class MariaDB(DatabaseServer):
         return str(self.folder / "socket")
 
     @property
-    def places(self) -> list[str]:
+    def folder_options(self) -> list[str]:
         """Options for its folders of data and temporary files. At its start a server empties the latter, so that
         servers can't share it (the default is `/tmp`)."""
         return [f"--datadir={self.data}", f"--tmpdir={self.folder}"]
 
-    def making(self) -> list[str]:
+    def init_command(self) -> list[str]:
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        return [self.program("mariadb-install-db"), "--no-defaults", *self.places, *options]
+        return [self.program("mariadb-install-db"), "--no-defaults", *self.folder_options, *options]
 
     def running(self) -> list[str]:
         options = [
@@ -215,7 +215,7 @@ class MariaDB(DatabaseServer):
             "--innodb-flush-log-at-trx-commit=0",
             "--loose-innodb-snapshot-isolation=OFF",  # as in MySQL and before 11.6; the newer default hides lost updates
         ]
-        return [self.program("mariadbd"), "--no-defaults", *self.places, *options]
+        return [self.program("mariadbd"), "--no-defaults", *self.folder_options, *options]
 
     def ready(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:

@@ -59,7 +59,7 @@ def wrapped(table: dict[str, dict[str, Any]], wrapper: str) -> dict[str, dict[st
     return found | {alias: {"BACKEND": wrapper, "LOCATION": f"{RAW}{alias}"} for alias in table}
 
 
-def put_between(wrapper: str) -> None:
+def wrap_caches(wrapper: str) -> None:
     from django.core.cache import caches
     from django.core.management.commands import createcachetable
 
@@ -144,7 +144,7 @@ def main(
 
     django.setup()
     if wrapper:
-        put_between(wrapper)
+        wrap_caches(wrapper)
     outcomes = Outcomes()
 
     class Runner(DiscoverRunner):

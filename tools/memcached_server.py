@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from .processes import HOST, ServerFailed, ServerNotFound, last_lines, on_free_port, with_parent
+from .processes import HOST, ServerFailed, ServerNotFound, die_with_parent, last_lines, on_free_port
 
 START_SECONDS: Final = 30.0
 PACKAGE: Final = "memcached"
@@ -45,7 +45,7 @@ class Memcached:
 
     def _launch(self, port: int) -> None:
         self.port = port
-        command = [*with_parent(), *self._command, "-p", str(self.port)]
+        command = [*die_with_parent(), *self._command, "-p", str(self.port)]
         with tempfile.NamedTemporaryFile(prefix="memcached-") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:

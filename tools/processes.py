@@ -62,7 +62,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
+def die_with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
     """The prefix of a command that Linux ends when this process dies in any way.
 
     Linux watches the *thread* that starts the process: start it in the main thread. A `preexec_fn` isn't safe with

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from .processes import HOST, ServerFailed, ServerNotFound, free_port, last_lines, with_parent
+from .processes import HOST, ServerFailed, ServerNotFound, die_with_parent, free_port, last_lines
 
 START_SECONDS: Final = 60.0
 PACKAGE: Final = "rabbitmq-server"
@@ -101,7 +101,7 @@ class RabbitMQ:
         with (self.folder / "output").open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [*with_parent(), *command],
+                    [*die_with_parent(), *command],
                     cwd=self.folder,
                     env=environment,
                     stdin=subprocess.DEVNULL,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from .processes import HOST, ServerFailed, last_lines, on_free_port, with_parent
+from .processes import HOST, ServerFailed, die_with_parent, last_lines, on_free_port
 from .redis_binary import find_server
 
 START_SECONDS = 60.0
@@ -170,7 +170,7 @@ class RedisServer:
             lines.append(f"cluster-announce-ip {HOST}")
         (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
         with (self.folder / "redis.log").open("wb") as log:
-            command = [*with_parent(), str(self.executable), str(self.folder / "redis.conf")]
+            command = [*die_with_parent(), str(self.executable), str(self.folder / "redis.conf")]
             self._process = subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )

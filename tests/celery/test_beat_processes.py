@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.probes.celery import INTERVAL_SHARE
-from tools.processes import with_parent
+from tools.processes import die_with_parent
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ class Beats:
         self.environment.pop("DJANGO_SETTINGS_MODULE", None)
 
     def python(self, *arguments: str) -> list[str]:
-        return [*with_parent(), sys.executable, "-m", *arguments]
+        return [*die_with_parent(), sys.executable, "-m", *arguments]
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{time.monotonic_ns()}.log").open("wb"))

@@ -12,7 +12,7 @@ import pytest
 from tests.celery.conftest import Cluster
 from tests.celery.declarations import FORMS
 from tests.celery.worker_process import ROOT
-from tools.processes import with_parent
+from tools.processes import die_with_parent
 
 
 @pytest.mark.chaos
@@ -21,7 +21,7 @@ def test_200_concurrent_submissions_by_four_processes_send_one_message(cluster: 
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     environment["CELERY_TESTS"] = json.dumps(cluster.config)
     command = [
-        *with_parent(),
+        *die_with_parent(),
         sys.executable,
         "-m",
         "tests.celery.concurrent_submitter",

@@ -16,7 +16,7 @@ import celery
 
 from tests.celery.app import MODULE, Config
 from tests.celery.journal import Journal
-from tools.processes import with_parent
+from tools.processes import die_with_parent
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ class WorkerProcess:
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*with_parent(), sys.executable, "-m", *command.split(), *quiet, *options],
+                [*die_with_parent(), sys.executable, "-m", *command.split(), *quiet, *options],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,

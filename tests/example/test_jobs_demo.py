@@ -8,8 +8,8 @@ from example_project.jobs_report import (
     INTERVAL,
     TOO_LATE,
     Event,
+    JobCounts,
     Kill,
-    Tally,
     confirmations,
     explanation,
     failures,
@@ -20,10 +20,13 @@ from example_project.jobs_report import (
 )
 
 PLAIN = [
-    Tally("plain.take_stock", 12, 12, 12, 0, 12, 4, 8, 0),
-    Tally("plain.confirm_order", 60, 60, 60, 0, 60, 40, 9, 0),
+    JobCounts("plain.take_stock", 12, 12, 12, 0, 12, 4, 8, 0),
+    JobCounts("plain.confirm_order", 60, 60, 60, 0, 60, 40, 9, 0),
 ]
-OURS = [Tally("shop.take_stock", 12, 6, 6, 1, 5, 0, 0, 0), Tally("shop.confirm_order", 60, 20, 21, 1, 20, 0, 0, 0)]
+OURS = [
+    JobCounts("shop.take_stock", 12, 6, 6, 1, 5, 0, 0, 0),
+    JobCounts("shop.confirm_order", 60, 20, 21, 1, 20, 0, 0, 0),
+]
 
 
 def test_tally_that_shows_no_difference_fails():
@@ -60,7 +63,7 @@ def test_confirmations_are_counted_by_order():
         event("ended", 8, id="x", key=3, task="another"),
     ]
     tally = confirmations("t", events, [Kill(7, "t", "a", 2.0), Kill(9, "", "", 5.0)], [1, 2, 3], 3)
-    assert tally == Tally("t", 9, messages=1, begun=4, killed=1, finished=3, twice=1, at_once=0, lost=1)
+    assert tally == JobCounts("t", 9, messages=1, begun=4, killed=1, finished=3, twice=1, at_once=0, lost=1)
 
 
 def test_killed_run_overlaps_only_before_its_kill():
@@ -79,7 +82,7 @@ def test_ticks_are_distinguished_by_their_distance():
     ends = [event("ended", INTERVAL * n + 1.1, id=str(n)) for n in range(3)]
     good = [*sent, event("kept", 1.0), *runs, *ends]
     until = 2 * INTERVAL + 1
-    assert ticks("t", good, [], until) == Tally("t", 4, 3, 3, killed=0, finished=3, twice=0, at_once=0, lost=0)
+    assert ticks("t", good, [], until) == JobCounts("t", 4, 3, 3, killed=0, finished=3, twice=0, at_once=0, lost=0)
     assert ticks("t", [*good, event("sent", INTERVAL + 0.3)], [], until).twice == 1
     assert ticks("t", good, [], until + TOO_LATE).lost == 1  # no run since
     assert ticks("t", [*sent, *runs[:1], event("began", TOO_LATE + 1, id="9")], [], TOO_LATE + 2.5).lost == 2

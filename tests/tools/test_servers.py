@@ -141,7 +141,7 @@ class Sleeper(DatabaseServer):
     package, place = "coreutils", "usr/bin"
     end = signal.SIGQUIT
 
-    def making(self) -> list[str]:
+    def init_command(self) -> list[str]:
         return [self.program("true")]
 
     def running(self) -> list[str]:
