@@ -57,7 +57,7 @@ def create_tables() -> None:
             editor.create_model(model)
 
 
-def balance_and_fence(pk: int = 1) -> tuple[int, int]:
+def stored_row(pk: int = 1) -> tuple[int, int]:
     """The stored balance and fence."""
     return Account.objects.values_list("balance", "fence").get(pk=pk)
 

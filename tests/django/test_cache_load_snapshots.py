@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 
 from django_redis_locks.cache import get_or_load, get_or_load_many, invalidate
 from tests.databases import elsewhere
-from tests.django.account_models import Account, balance_and_fence, create_tables
+from tests.django.account_models import Account, create_tables, stored_row
 from tests.django.helpers import PATIENCE
 from tests.waiting import eventually
 
@@ -19,7 +19,7 @@ LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 
 
 def balance() -> int:
-    return balance_and_fence()[0]
+    return stored_row()[0]
 
 
 def load_balance(**options: Any) -> Any:

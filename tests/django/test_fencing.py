@@ -26,16 +26,7 @@ from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquire
 from django_redis_locks.fencing import afenced_update, fenced_update
 from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
-from tests.django.account_models import (
-    Account,
-    Branch,
-    Pooled,
-    Savings,
-    Till,
-    balance_and_fence,
-    before_update,
-    create_tables,
-)
+from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored_row
 from tests.django.helpers import PATIENCE
 from tests.probes.django import empty_store, remember_rows
 
@@ -94,7 +85,7 @@ def test_late_write_raises_StaleGrant(account: Account, grant: Grant, write: Cal
     fences = []
     with before_update(lambda: fences.append(later_holder_writes())), pytest.raises(StaleGrant) as caught:
         write(account, grant)
-    assert balance_and_fence() == (50, fences[0])
+    assert stored_row() == (50, fences[0])
     error = caught.value
     assert (error.fence, error.stored) == (grant.fence, fences[0])
     assert (error.key, error.name, error.alias) == ("account:1", "account", "default")
@@ -110,7 +101,7 @@ def test_holder_may_write_a_row_more_than_once(account: Account, grant: Grant, w
     """[F22] The condition is `stored <= mine`; with `<` the second write would fail."""
     write(account, grant)
     write(account, grant)
-    assert balance_and_fence() == (0, grant.fence)
+    assert stored_row() == (0, grant.fence)
     ONE.delete()
     with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
         write(account, grant)
@@ -128,7 +119,7 @@ def test_write_with_a_released_grant_or_one_without_fence_raises(account: Accoun
                 with CaptureQueriesContext(connection) as queries, pytest.raises(error):
                     write(account, grant)
                 assert len(queries) == 0
-    assert balance_and_fence() == (100, 0)
+    assert stored_row() == (100, 0)
 
 
 def test_refused_write_leaves_the_transaction_usable(account: Account, grant: Grant) -> None:
@@ -164,23 +155,21 @@ def write_of_a_stopped_process(url: str, stop: str, expire: float) -> str:
                 fenced_update(ONE, grant, balance=F("balance") - 50)
         finally:
             process.send_signal(signal.SIGCONT)
-        assert balance_and_fence() == (50, grant.fence)
+        assert stored_row() == (50, grant.fence)
         return process.communicate(timeout=PATIENCE)[0].strip()
 
 
 def test_write_of_a_process_stopped_before_its_update_is_refused(account: Account, redis_locks: str) -> None:
     """[L2] The lease expires at the server while the process is stopped."""
     assert write_of_a_stopped_process(redis_locks, "before UPDATE", expire=600) == "StaleGrant"
-    assert balance_and_fence()[0] == 50
+    assert stored_row()[0] == 50
 
 
 @pytest.mark.databases("sqlite")
-def test_write_of_a_process_stopped_beyond_its_lease_is_refused_without_a_query(
-    account: Account, redis_locks: str
-) -> None:
-    """[L2] By its own clock the lease has ended."""
+def test_write_of_a_process_stopped_beyond_its_lease_is_refused_locally(account: Account, redis_locks: str) -> None:
+    """[L2] Without a query: by its own clock the lease has ended."""
     assert write_of_a_stopped_process(redis_locks, "after reading", expire=2) == "LockLost"
-    assert balance_and_fence()[0] == 50
+    assert stored_row()[0] == 50
 
 
 # save()
@@ -198,12 +187,12 @@ def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(acc
         account.refresh_from_db()
         assert (account.balance, account.fence) == (50, fence)
         save(account, grant)
-        assert balance_and_fence() == (0, grant.fence) == (account.balance, account.fence)
+        assert stored_row() == (0, grant.fence) == (account.balance, account.fence)
         later_holder_writes()
         account.refresh_from_db()
         with pytest.raises(StaleGrant, match="a later holder has written"):
             save(account, grant)
-        assert balance_and_fence()[0] == 50
+        assert stored_row()[0] == 50
 
 
 @pytest.mark.databases("sqlite")
@@ -215,7 +204,7 @@ def test_save_uses_the_lock_that_the_caller_holds(account: Account) -> None:
             with entry:
                 account.balance = balance
                 account.save()
-            assert balance_and_fence() == (balance, grant.fence)
+            assert stored_row() == (balance, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
@@ -230,7 +219,7 @@ def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) ->
         with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): pass the right one"):
             account.save()
         account.save(grant=grant)
-    assert balance_and_fence() == (100, grant.fence)
+    assert stored_row() == (100, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
@@ -241,14 +230,14 @@ def test_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) -> N
         with locks.lock("mail:1"):
             assert Account.objects.create().fence == 0
             (new := Account()).save(grant=grant)
-    assert balance_and_fence(new.pk) == (100, grant.fence)
+    assert stored_row(new.pk) == (100, grant.fence)
 
 
 def test_new_instance_with_an_existing_key_raises_IntegrityError(account: Account, grant: Grant) -> None:
     """Otherwise Django would overwrite all fields of the existing row."""
     with pytest.raises(IntegrityError), transaction.atomic():
         Account(pk=1, balance=0).save()
-    assert balance_and_fence() == (100, 0)
+    assert stored_row() == (100, 0)
     copy = Account.objects.get()
     copy.pk = None
     copy.save()
@@ -261,7 +250,7 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
         Account(pk=1, balance=8).save(update_fields=["balance"], grant=grant)
     with locks.lock("account:1 of tomorrow") as latest:
         Account(pk=1, balance=7).save(update_fields=["balance"], grant=latest)
-    assert balance_and_fence() == (7, latest.fence)
+    assert stored_row() == (7, latest.fence)
 
 
 @pytest.mark.databases("sqlite")
@@ -314,7 +303,7 @@ def test_instance_read_without_its_fence_raises_ValueError(account: Account, gra
         later = unfenced.fence
         with pytest.raises(ValueError, match=r"name fence in only\(\)"):
             unfenced.save()
-        assert balance_and_fence() == (100, later)
+        assert stored_row() == (100, later)
 
 
 @pytest.mark.databases("sqlite")
@@ -332,7 +321,7 @@ def test_instance_whose_row_a_post_save_handler_wrote_raises_StaleGrant(account:
         instance.save()
         with pytest.raises(StaleGrant, match="read before the last write under this lock"):
             instance.save()
-        assert balance_and_fence(instance.pk) == (150, grant.fence)
+        assert stored_row(instance.pk) == (150, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
@@ -354,9 +343,7 @@ def test_unpickled_instance_of_a_row_that_the_grant_has_written_raises_StaleGran
 
 
 @pytest.mark.databases("sqlite")
-def test_write_times_of_many_rows_are_forgotten(
-    account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_of_many_rows_are_forgotten(account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D4] The oldest first."""
     remember_rows(monkeypatch, 2)
     rows = [Account.objects.create() for _ in range(3)]
@@ -374,7 +361,7 @@ def test_fence_of_a_parent_in_another_table_is_compared_first(account: Account) 
     with locks.lock("savings:1") as grant:
         savings.balance, savings.rate = 5, 6
         savings.save()
-        assert balance_and_fence(savings.pk) == (5, grant.fence)
+        assert stored_row(savings.pk) == (5, grant.fence)
         Account.objects.filter(pk=savings.pk).update(fence=F("fence") + 1)
         savings.rate = 7
         with pytest.raises(StaleGrant):
@@ -401,7 +388,7 @@ def test_save_that_the_database_refuses_does_not_change_the_fence(account: Accou
     with pytest.raises(IntegrityError):
         account.save()
     assert account.fence == 0
-    assert balance_and_fence() == (100, 0)
+    assert stored_row() == (100, 0)
     account.branch_id, account.balance = None, 1
     with CaptureQueriesContext(connection) as queries:
         account.save()
@@ -421,7 +408,7 @@ def test_fenced_update_writes_all_rows_or_none(account: Account, grant: Grant) -
     later_holder_writes()
     with pytest.raises(StaleGrant):
         fenced_update(Account.objects.all(), grant, balance=0)
-    assert balance_and_fence(other.pk) == (99, grant.fence)
+    assert stored_row(other.pk) == (99, grant.fence)
 
 
 def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
@@ -435,7 +422,7 @@ def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
 
     with before_update(lambda: elsewhere(claim).result(PATIENCE)), pytest.raises(StaleGrant):
         save(account, early)
-    assert balance_and_fence()[0] == 100
+    assert stored_row()[0] == 100
 
 
 @pytest.mark.databases("sqlite")
@@ -474,7 +461,7 @@ def test_async_writes_of_a_late_holder_raise_StaleGrant(account: Account) -> Non
 
     with pytest.raises(LockLost):  # at the end of the block, because its release was forced
         async_to_sync(run)()
-    assert balance_and_fence()[0] == 50
+    assert stored_row()[0] == 50
 
 
 # A row and a lock, acquired in opposite order: neither database nor store detects this deadlock

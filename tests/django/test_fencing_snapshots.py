@@ -13,7 +13,7 @@ from django.db import OperationalError, connections, transaction
 from django_redis_locks import Grant, LockLost, StaleGrant, locks
 from django_redis_locks.fencing import fenced_update
 from tests.databases import elsewhere
-from tests.django.account_models import Account, balance_and_fence, before_update, create_tables
+from tests.django.account_models import Account, before_update, create_tables, stored_row
 from tests.django.helpers import PATIENCE
 from tests.probes.django import empty_store
 
@@ -40,7 +40,7 @@ def isolation_level(request: pytest.FixtureRequest, database: str) -> str:
 
 
 def balance() -> int:
-    return balance_and_fence()[0]
+    return stored_row()[0]
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def test_write_from_a_snapshot_older_than_the_lock_is_refused(isolation_level: s
             write()
         assert balance() == 90
         if database == "mariadb":
-            assert caught.value.stored == balance_and_fence()[1] > 0  # the committed fence, not that of the snapshot
+            assert caught.value.stored == stored_row()[1] > 0  # the committed fence, not that of the snapshot
     else:
         write()
         assert balance() == 40
@@ -123,7 +123,7 @@ def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(isolation_level: 
         write()
     if refused is StaleGrant:
         assert "a later holder has written" in str(caught.value)
-    assert (balance_and_fence(1)[0], balance_and_fence(2)[0]) == (1, 100)
+    assert (stored_row(1)[0], stored_row(2)[0]) == (1, 100)
     with pytest.raises(LockLost):
         grant.release()
 
