@@ -1,7 +1,7 @@
-"""A lock as many write it: redis-py's own, in a decorator of a few lines. It is there to be compared with.
+"""A decorator with redis-py's Lock, as many projects write it, for comparison.
 
-The lock is all right, and so is the decorator, as far as it can see. But with ATOMIC_REQUESTS Django opens the
-transaction around the view *with* its decorators, so that the lock is free before COMMIT.
+Lock and decorator are correct by themselves. But with ATOMIC_REQUESTS Django opens the transaction around the view *with*
+its decorators, so that the lock is free before COMMIT.
 """
 
 from __future__ import annotations
