@@ -18,12 +18,12 @@ if KEYS[6] then
   if value then value_left = redis.call('PTTL', KEYS[6]) end
 end
 
-local take, verdict = ARGV[4] == '1', 0
+local override, verdict = ARGV[4] == '1', 0
 local fresh = value and ARGV[3] ~= '-1' and (value_left == -1 or value_left > tonumber(ARGV[3]) or redis.call('PTTL', KEYS[4]) > 0)
-if fresh and not take and token ~= ARGV[1] then
+if fresh and not override and token ~= ARGV[1] then
   verdict = 2
-elseif not token or take or token == ARGV[1] or (ARGV[4] == '2' and token == '!') then
-  if take then redis.call('DEL', KEYS[5]) end
+elseif not token or override or token == ARGV[1] or (ARGV[4] == '2' and token == '!') then
+  if override then redis.call('DEL', KEYS[5]) end
   redis.call('SET', KEYS[1], '1 load ' .. ARGV[1] .. ' ' .. generation, 'PX', ARGV[2])
   verdict, left = 1, tonumber(ARGV[2])
 elseif token == '!' then
