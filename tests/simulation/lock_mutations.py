@@ -82,7 +82,7 @@ def wakeup_forgotten(patch: Patch) -> None:
 
 def wakeup_not_passed_on(patch: Patch) -> None:
     """[H9] A wake-up for a process that no longer waits isn't passed on."""
-    patch.setattr(Engine, "left", lambda self, lock_id, address, handed: None)
+    patch.setattr(Engine, "on_queue_emptied", lambda self, lock_id, address, handed: None)
 
 
 def waiter_left_in_queue(patch: Patch) -> None:
@@ -108,7 +108,7 @@ def renewed_in_child(patch: Patch) -> None:
 
 def released_in_child(patch: Patch) -> None:
     """[H18] A forked child treats the locks of its parent as its own."""
-    patch.setattr(hold.Hold, "foreign", False)
+    patch.setattr(hold.Hold, "inherited_by_fork", False)
 
 
 MUTATIONS: list[tuple[Mutation, str]] = [
