@@ -1,4 +1,4 @@
-"""Messages, workers that take them, and results, in the job world."""
+"""The broker and the result backend of the job world."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Message:
     due: float
     redelivered: bool = False
     counted: bool = False
-    """A chord counts on its result."""
+    """Whether a chord needs its result."""
     expires: float | None = None
 
 
 class Broker:
-    """Delivers what is due to a process that has nothing to do."""
+    """Delivers due messages to idle workers."""
 
     def __init__(self, scheduler: Scheduler, deliver: Callable[[Process, Message], object]) -> None:
         self.scheduler = scheduler
@@ -42,7 +42,7 @@ class Broker:
         self.scheduler.at(max(message.due, self.scheduler.now), self.dispatch)
 
     def send_again(self, message: Message, after: float = 0.0) -> None:
-        """It wasn't acknowledged, or goes back, or is delivered twice."""
+        """Redeliver a message that wasn't acknowledged, was rejected with requeue, or is duplicated."""
         self.send(replace(message, redelivered=True, due=self.scheduler.now + after))
 
     def dispatch(self) -> None:

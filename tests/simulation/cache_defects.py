@@ -1,4 +1,4 @@
-"""Triggers of the known defects of loads, in place of the choices of a seed."""
+"""Triggers of the known defects of loads. A trigger replaces the choices of the seed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def _get(client: CacheClient, load: Callable[[], Any], **options: Any) -> Any:
 
 
 def write_after_silence(world: CacheWorld) -> None:
-    """After two seconds without an answer, the next write of a process doesn't make loads void, although the server is back."""
+    """After two seconds without a reply, the next write of a process doesn't invalidate loads, although the server is
+    back."""
     here, there = world.clients
 
     def load() -> Any:
@@ -46,8 +47,8 @@ def write_after_silence(world: CacheWorld) -> None:
                 world.begin(there, "caller", lambda: _get(there, load), 0.0)
                 current().sleep(0.5)
         current().sleep(3.0)
-        if world.rules.held(KEY)[0] != WRITTEN:
-            world.scheduler.broken("a load that began before a write has replaced what was written")
+        if world.rules.cached_value(KEY)[0] != WRITTEN:
+            world.scheduler.violation("a load that began before a write has replaced what was written")
 
     world.begin(here, "writer", write_twice, 0.0)
 
@@ -64,7 +65,7 @@ def loader_hangs(world: CacheWorld) -> None:
         except LoadTimeout:
             pass
         if world.scheduler.now - began > 1.0:
-            world.scheduler.broken(f"a fresh value is waited for {world.scheduler.now - began:.1f} s")
+            world.scheduler.violation(f"a fresh value is waited for {world.scheduler.now - began:.1f} s")
 
     world.begin(here, "caller that hangs", lambda: _get(here, lambda: current().sleep(60.0)), 0.0)
     world.begin(here, "caller", hit, 0.5)
@@ -75,15 +76,15 @@ def _hung(world: CacheWorld, client: CacheClient, seconds: float = 60.0, **optio
 
 
 def _prompt(world: CacheWorld, client: CacheClient, latest: float, **options: Any) -> None:
-    """A caller that begins after a second must have a value by then."""
+    """A caller that begins after a second must have a value by ``latest``."""
 
     def get() -> None:
         try:
             _get(client, lambda: "its own", **options)
         except LoadTimeout as failure:
-            world.scheduler.broken(f"a slow loader is an error: {failure}")
+            world.scheduler.violation(f"a slow loader is an error: {failure}")
         if world.scheduler.now > latest:
-            world.scheduler.broken(f"{current().name} has waited until {world.scheduler.now:.1f} s")
+            world.scheduler.violation(f"{current().name} has waited until {world.scheduler.now:.1f} s")
 
     world.begin(client, "caller", get, 1.0)
 
@@ -102,14 +103,14 @@ def loader_is_slow(world: CacheWorld) -> None:
 
 
 def loader_is_overdue(world: CacheWorld) -> None:
-    """Callers stop waiting: first those of its process, then, when its lease ends, the others."""
+    """Callers stop waiting: first those of its process, and after the end of its lease the others."""
     for client in world.clients:
         _prompt(world, client, latest=8.5)
     _hung(world, world.clients[0], max_hold=3)
 
 
 def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
-    """Waiters of its process learn by the next renewal that its claim is void."""
+    """The next renewal detects the invalid claim for the waiters of its process."""
     here, there = world.clients
     _hung(world, here)
     _prompt(world, here, latest=5.0)
@@ -117,7 +118,7 @@ def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
 
 
 def invalidation_fails(world: CacheWorld) -> None:
-    """The server is down for 20 s. A value that is loaded later is current, and stays."""
+    """The server is down for 20 s. A value that is loaded later stays."""
     here, _ = world.clients
     full = here.coordinator.key(KEY, None)
     world._put(full, KEY, (LOADED, 1, "", 0))
@@ -127,12 +128,12 @@ def invalidation_fails(world: CacheWorld) -> None:
         with suppress(LockBackendError):
             run(invalidate_all(here.coordinator, [(full, KEY, None)]), here.coordinator.performer)
         current().sleep(40.0)
-        if world.rules.held(KEY):
-            world.scheduler.broken("an invalidation that failed is lost")
+        if world.rules.cached_value(KEY):
+            world.scheduler.violation("a failed invalidation is lost")
         world._put(full, KEY, (LOADED, 2, "", 0))
         current().sleep(100.0)
-        if not world.rules.held(KEY):
-            world.scheduler.broken("an invalidation is repeated after it was carried out")
+        if not world.rules.cached_value(KEY):
+            world.scheduler.violation("an invalidation is repeated after it succeeded")
 
     world.begin(here, "invalidator", invalidate, 0.0)
 

@@ -1,4 +1,4 @@
-"""Mutations of cache loads, each of which breaks a rule that the simulation must notice."""
+"""Mutations of cache loads. The simulation must report a violated rule for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from django_redis_locks.cache.values import NOT_FOUND
 Patch = pytest.MonkeyPatch
 
 
-def no_token(patch: Patch) -> None:
+def store_without_claim(patch: Patch) -> None:
     """[S1] A value is stored without a valid claim."""
 
     def end(store: Any, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
@@ -33,12 +33,12 @@ def no_token(patch: Patch) -> None:
     patch.setitem(memory._steps, "load/store", end)
 
 
-def no_generation(patch: Patch) -> None:
+def claim_survives_clear(patch: Patch) -> None:
     """[S31] A claim from before a clear of the cache stays in force."""
     patch.setattr(loads, "_find_load", lambda store, key, generation: store.find(key))
 
 
-def no_fence(patch: Patch) -> None:
+def claim_survives_invalidation(patch: Patch) -> None:
     """[S1] An invalidation deletes the value, and leaves the claim in force."""
 
     def fence(store: Any, keys: tuple[str, ...], *args: int) -> int:
@@ -51,19 +51,19 @@ def no_fence(patch: Patch) -> None:
     patch.setitem(memory._steps, "load/invalidate", fence)
 
 
-def no_block(patch: Patch) -> None:
+def claim_survives_write(patch: Patch) -> None:
     """[S4] A write leaves running loads in force."""
     patch.setitem(memory._steps, "load/block", lambda store, keys, token, lease: 1)
 
 
-def shared_by_all(patch: Patch) -> None:
+def invalid_value_shared(patch: Patch) -> None:
     """[S3] Followers of a load with a void claim get its value."""
     patch.setattr(
         LoadOutcome, "leader_only", property(lambda self: False, lambda self, leader_only: None), raising=False
     )
 
 
-def no_second_look(patch: Patch) -> None:
+def no_reread(patch: Patch) -> None:
     """On separate servers, a value stored between the read and the claim is ignored."""
 
     def reread(call: Any, claim: Any) -> Any:
@@ -73,12 +73,12 @@ def no_second_look(patch: Patch) -> None:
     patch.setattr(run_load, "reread", reread)
 
 
-def no_removal(patch: Patch) -> None:
+def invalid_value_not_deleted(patch: Patch) -> None:
     """On separate servers, a value stored under a void claim stays."""
     patch.setattr(store, "Delete", Fetch)
 
 
-def nobody_is_woken(patch: Patch) -> None:
+def no_waiter_is_woken(patch: Patch) -> None:
     """[S24] The end of a load wakes no waiter."""
     patch.setattr(Store, "wake_all", lambda self, lock, waiters: None)
 
@@ -94,34 +94,34 @@ def load_never_finished(patch: Patch) -> None:
     )
 
 
-def never_too_late(patch: Patch) -> None:
+def late_caller_gets_outcome(patch: Patch) -> None:
     """[S3] A caller that joins after the deciding read was sent gets its outcome."""
     patch.setattr(LoadOutcome, "is_valid_since", lambda self, begin: not self.leader_only)
 
 
-def not_forgotten(patch: Patch) -> None:
+def running_load_not_forgotten(patch: Patch) -> None:
     """[S3] A caller after an invalidation in the same process joins a load that began before it."""
     patch.setattr(SingleFlight, "forget", lambda self, key: None)
-    never_too_late(patch)
+    late_caller_gets_outcome(patch)
 
 
-def not_repeated(patch: Patch) -> None:
-    """[S6] An invalidation that failed is lost."""
+def failed_invalidation_not_retried(patch: Patch) -> None:
+    """[S6] A failed invalidation is lost."""
     patch.setattr(Retries, "add", lambda *_, **__: None)
 
 
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
-    (no_token, "the cache holds|is given", ""),
-    (no_generation, "the cache holds|is given", ""),
-    (no_fence, "the cache holds|is given", ""),
-    (no_block, "the cache holds|is given", "written"),
-    (shared_by_all, "is given", ""),
-    (never_too_late, "is given", "invalidated"),
-    (not_forgotten, "is given", "invalidated"),
-    (not_repeated, "the cache holds", "invalidated, an outage"),
-    (no_second_look, "it was loaded", ""),
-    (no_removal, "the cache holds", ""),
-    (nobody_is_woken, "nothing goes wrong", ""),
+    (store_without_claim, "the cache holds|is given", ""),
+    (claim_survives_clear, "the cache holds|is given", ""),
+    (claim_survives_invalidation, "the cache holds|is given", ""),
+    (claim_survives_write, "the cache holds|is given", "written"),
+    (invalid_value_shared, "is given", ""),
+    (late_caller_gets_outcome, "is given", "invalidated"),
+    (running_load_not_forgotten, "is given", "invalidated"),
+    (failed_invalidation_not_retried, "the cache holds", "invalidated, an outage"),
+    (no_reread, "it was loaded", ""),
+    (invalid_value_not_deleted, "the cache holds", ""),
+    (no_waiter_is_woken, "nothing goes wrong", ""),
     (load_never_finished, "a load is left|never ends|nothing goes wrong", ""),
 ]
-"""Each with a pattern of the rule that breaks, and the scene to run if it is rare in the others."""
+"""Each mutation with a pattern of the violated rule, and a scene if it is rare in the others."""

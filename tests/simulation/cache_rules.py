@@ -18,19 +18,19 @@ LOADED, WRITTEN = "loaded", "written"
 KEYS = ("a", "b", "c", "k")
 
 PROMPT = 1.0
-"""Seconds after which a caller has a value, if nothing goes wrong: loads take some hundredths of one."""
+"""Seconds after which a caller has a value without faults: loads take some hundredths of a second."""
 
 
 @dataclass
-class Asked:
-    """A caller of the cache.
+class CacheCall:
+    """One call of the cache.
 
     Attributes:
         floor: of each key the oldest version that the cache might hold when it began.
     """
 
     actor: Actor
-    floor: dict[str, int]
+    min_version: dict[str, int]
     stale: bool
     began: float
     source: str = ""
@@ -38,7 +38,7 @@ class Asked:
 
 
 class CacheRules:
-    """Judges one cache world.
+    """Checks the rules in one cache world.
 
     Attributes:
         floor: of each key the oldest version that the cache may hold.
@@ -49,28 +49,28 @@ class CacheRules:
 
     def __init__(self, world: CacheWorld) -> None:
         self.world = world
-        self.floor: Counter[str] = Counter()
+        self.min_version: Counter[str] = Counter()
         self.loads: Counter[str] = Counter()
-        self.owed: list[tuple[CacheClient, int, str]] = []
+        self.failed_invalidations: list[tuple[CacheClient, int, str]] = []
         self.disturbed = 0
         self.seen: set[Any] = set()
-        self.struck: set[str] = set()
+        self.interrupted_actors: set[str] = set()
         self.cleared = False
-        world.server.observers.append(lambda command, reply: self.look())
+        world.server.observers.append(lambda command, reply: self.check_cache())
 
-    def _broken(self, what: str) -> None:
-        self.world.scheduler.broken(what)
+    def _violation(self, what: str) -> None:
+        self.world.scheduler.violation(what)
 
     @property
     def _lossy(self) -> bool:
         return bool(self.world.chances.keys() & {"reply", "request", "late", "copy", "outage"})
 
-    def covered(self, version: int, key: str) -> None:
-        self.world.scheduler.say("nothing older than %s may be in the cache", version)
-        self.floor[key] = max(self.floor[key], version)
-        self.look()
+    def invalidated_up_to(self, version: int, key: str) -> None:
+        self.world.scheduler.log("nothing older than %s may be in the cache", version)
+        self.min_version[key] = max(self.min_version[key], version)
+        self.check_cache()
 
-    def held(self, key: str) -> Any:
+    def cached_value(self, key: str) -> Any:
         """Return what the cache holds."""
         world = self.world
         if not world.same_server:
@@ -80,56 +80,56 @@ class CacheRules:
             return None
         return pickle.loads(found[0])
 
-    def look(self) -> None:
+    def check_cache(self) -> None:
         """The cache never holds a value older than the last invalidation."""
         if not self.world.same_server:
-            self.seen.update(self.held(key) for key in KEYS)
-        for key, floor in self.floor.items():
-            found = self.held(key)
-            if found is None or found[0] != LOADED or found[1] >= floor:
+            self.seen.update(self.cached_value(key) for key in KEYS)
+        for key, min_version in self.min_version.items():
+            found = self.cached_value(key)
+            if found is None or found[0] != LOADED or found[1] >= min_version:
                 continue
             if self.world.same_server or not (self._excused(found) or self._runs(found[2])):
-                self._broken(f"the cache holds {found}, and nothing older than {floor} may be there")
+                self._violation(f"the cache holds {found}, and nothing older than {min_version} may be there")
 
     def _runs(self, name: str) -> bool:
-        """On separate servers a void value is in the cache until its load has ended."""
+        """On separate servers an invalid value stays in the cache until its load has ended."""
         return any(actor.name == name and not actor.over for actor in self.world.actors)
 
     def _excused(self, found: Any) -> bool:
-        """A caller that died or was interrupted before that can't delete its value."""
+        """A caller that died or was interrupted couldn't delete its value."""
         dead = any(actor.name == found[2] and actor.process.dead for actor in self.world.actors)
-        return dead or found[2] in self.struck
+        return dead or found[2] in self.interrupted_actors
 
-    def check_result(self, asked: Asked) -> None:
+    def check_result(self, call: CacheCall) -> None:
         world = self.world
-        for key, floor in asked.floor.items():
-            kind, version, by, _ = asked.values[key]
-            if kind == LOADED and version < floor and not (self._lossy or asked.values[key] in self.seen):
-                self._broken(f"{asked.actor.name} is given {version} of {key} by {by}, and began after {floor}")
-        took = world.scheduler.now - asked.began
+        for key, min_version in call.min_version.items():
+            kind, version, by, _ = call.values[key]
+            if kind == LOADED and version < min_version and not (self._lossy or call.values[key] in self.seen):
+                self._violation(f"{call.actor.name} is given {version} of {key} by {by}, and began after {min_version}")
+        took = world.scheduler.now - call.began
         if took > PROMPT and not (world.chances or self.cleared):
-            self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")
+            self._violation(f"{call.actor.name} waits for {took:.1f} s, and nothing goes wrong")
 
-    def _cover_what_was_owed(self) -> None:
-        for client, version, key in self.owed:
+    def _apply_failed_invalidations(self) -> None:
+        for client, version, key in self.failed_invalidations:
             if not client.process.dead:
-                self.covered(version, key)
+                self.invalidated_up_to(version, key)
 
-    def judge(self) -> None:
+    def check_end(self) -> None:
         if self.world.scheduler.problems:
             return
-        self._cover_what_was_owed()
-        self.look()
+        self._apply_failed_invalidations()
+        self.check_cache()
         for actor in self.world.actors:
             if not actor.over and not actor.process.dead:
-                self._broken(f"{actor.name} never ends")
+                self._violation(f"{actor.name} never ends")
         for client in self.world.clients:
             if not client.process.dead:
                 if client.coordinator.single_flight._inflight:
-                    self._broken(f"a load is left in {client.process.name}")
+                    self._violation(f"a load is left in {client.process.name}")
                 if len(client.process.engine._queues):
-                    self._broken(f"a waiter is left in {client.process.name}")
+                    self._violation(f"a waiter is left in {client.process.name}")
         if not self.world.chances:
             most = 1 + self.disturbed
             if any(number > most for number in self.loads.values()):
-                self._broken(f"it was loaded {dict(self.loads)} times; {most} would do")
+                self._violation(f"it was loaded {dict(self.loads)} times; {most} would do")

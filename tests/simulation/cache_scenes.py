@@ -27,14 +27,14 @@ def invalidated(world: CacheWorld) -> None:
     world.caller(there)
 
 
-def followed(world: CacheWorld) -> None:
+def caller_after_invalidation(world: CacheWorld) -> None:
     here, there = world.clients
     world.caller(there)
     world.invalidator(here)
     world.caller(there)
 
 
-def twice(world: CacheWorld) -> None:
+def invalidated_twice(world: CacheWorld) -> None:
     here, there = world.clients
     world.caller(here)
     world.invalidator(here)
@@ -88,8 +88,8 @@ def stale_and_invalidated(world: CacheWorld) -> None:
     world.caller(there, stale=50)
 
 
-def handed_over(world: CacheWorld) -> None:
-    """Another process carries out a claimed load."""
+def handed_to_a_worker(world: CacheWorld) -> None:
+    """Another process executes a claimed load."""
     here, there = world.clients
     world.put(0, seconds=30.0 if world.same_server else -1.0)
 
@@ -102,7 +102,7 @@ def handed_over(world: CacheWorld) -> None:
     world.caller(here, stale=50)
 
 
-def impatient(world: CacheWorld) -> None:
+def short_waits(world: CacheWorld) -> None:
     """[S12] Callers wait for less time than a load may take."""
     here, there = world.clients
     world.disturbed += 3
@@ -113,8 +113,8 @@ def impatient(world: CacheWorld) -> None:
     world.caller(there, wait=0.0)
 
 
-def several(world: CacheWorld) -> None:
-    """[S17] Keys in different orders."""
+def several_keys(world: CacheWorld) -> None:
+    """[S17] Several keys in different orders."""
     here, there = world.clients
     world.many(here, "a", "b")
     world.many(there, "b", "a", "c")
@@ -123,7 +123,7 @@ def several(world: CacheWorld) -> None:
     world.many(here, "c", "b")
 
 
-def several_stale(world: CacheWorld) -> None:
+def several_stale_keys(world: CacheWorld) -> None:
     here, there = world.clients
     for key in ("a", "b"):
         world.put(0, seconds=30.0 if world.same_server else -1.0, key=key)
@@ -134,22 +134,22 @@ def several_stale(world: CacheWorld) -> None:
     world.many(there, "a", "b", stale=50)
 
 
-TROUBLE = {"death": 1, "stall": 1, "strike": 1}
+TROUBLE = {"death": 1, "stall": 1, "interrupt": 1}
 
 SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
-    "calm": (uncontended, {}),
+    "no faults": (uncontended, {}),
     "failures": (uncontended, {"failures": 2}),
     "invalidated": (invalidated, {}),
     "invalidated, failures": (invalidated, {"failures": 1}),
     "invalidated, a stall": (invalidated, {"chances": {"stall": 1}}),
-    "invalidated, an end": (invalidated, {"chances": {"death": 1}}),
-    "invalidated, a strike": (invalidated, {"chances": {"strike": 1}}),
+    "invalidated, a death": (invalidated, {"chances": {"death": 1}}),
+    "invalidated, an interruption": (invalidated, {"chances": {"interrupt": 1}}),
     "invalidated, all troubles": (invalidated, {"chances": TROUBLE, "failures": 1}),
-    "followed": (followed, {}),
-    "followed, a failure": (followed, {"failures": 1}),
-    "followed, all troubles": (followed, {"chances": TROUBLE}),
-    "twice": (twice, {}),
-    "twice, all troubles": (twice, {"chances": TROUBLE}),
+    "caller after an invalidation": (caller_after_invalidation, {}),
+    "caller after an invalidation, a failure": (caller_after_invalidation, {"failures": 1}),
+    "caller after an invalidation, all troubles": (caller_after_invalidation, {"chances": TROUBLE}),
+    "twice": (invalidated_twice, {}),
+    "twice, all troubles": (invalidated_twice, {"chances": TROUBLE}),
     "written": (written, {}),
     "written, all troubles": (written, {"chances": TROUBLE}),
     "cleared": (cleared, {}),
@@ -161,23 +161,23 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
     "stale and invalidated": (stale_and_invalidated, {}),
     "stale and invalidated, failures": (stale_and_invalidated, {"failures": 2}),
     "stale and invalidated, all troubles": (stale_and_invalidated, {"chances": TROUBLE}),
-    "handed over": (handed_over, {}),
-    "handed over, all troubles": (handed_over, {"chances": TROUBLE}),
-    "impatient": (impatient, {}),
-    "several": (several, {}),
-    "several, failures": (several, {"failures": 1}),
-    "several, all troubles": (several, {"chances": TROUBLE}),
-    "several stale, failures": (several_stale, {"failures": 2}),
-    "several stale, all troubles": (several_stale, {"chances": TROUBLE}),
+    "handed over": (handed_to_a_worker, {}),
+    "handed over, all troubles": (handed_to_a_worker, {"chances": TROUBLE}),
+    "short waits": (short_waits, {}),
+    "several": (several_keys, {}),
+    "several, failures": (several_keys, {"failures": 1}),
+    "several, all troubles": (several_keys, {"chances": TROUBLE}),
+    "several stale, failures": (several_stale_keys, {"failures": 2}),
+    "several stale, all troubles": (several_stale_keys, {"chances": TROUBLE}),
     "invalidated, a lost reply": (invalidated, {"chances": {"reply": 1}}),
     "invalidated, a lost request": (invalidated, {"chances": {"request": 1}}),
     "invalidated, a late request": (invalidated, {"chances": {"late": 1}}),
     "invalidated, an outage": (invalidated, {"chances": {"outage": 1}}),
-    "twice, an outage, losses": (twice, {"chances": {"outage": 1, "reply": 2}}),
+    "twice, an outage, losses": (invalidated_twice, {"chances": {"outage": 1, "reply": 2}}),
     "invalidated, a copy": (invalidated, {"chances": {"copy": 1}}),
     "written, losses": (written, {"chances": {"reply": 1, "late": 1}}),
     "cleared, losses": (cleared, {"chances": {"reply": 1, "copy": 1}}),
     "refreshed, losses": (refreshed, {"chances": {"reply": 1, "late": 1}}),
     "stale, losses": (stale_and_invalidated, {"chances": {"reply": 1, "request": 1}}),
-    "several, losses": (several, {"chances": {"reply": 1, "late": 1}}),
+    "several, losses": (several_keys, {"chances": {"reply": 1, "late": 1}}),
 }

@@ -1,4 +1,4 @@
-"""Callers, writers and invalidators of a cache in a few processes, with faults that a seed chooses.
+"""The cache world: callers, writers and invalidators in a few processes, with faults that the seed chooses.
 
 The programs of loads are those of the package, on the simulated server. Values that aren't on that server are in a dict
 of this world.
@@ -28,12 +28,12 @@ from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core.keys import KeyLayout
 from django_redis_locks.core.runner import run
 from tests.simulation.cache_defects import TRIGGERS
-from tests.simulation.cache_rules import LOADED, WRITTEN, Asked, CacheRules
+from tests.simulation.cache_rules import LOADED, WRITTEN, CacheCall, CacheRules
 from tests.simulation.cache_scenes import SCENES
 from tests.simulation.faults import Faults
 from tests.simulation.network import LOCATION, Server
 from tests.simulation.process import Process
-from tests.simulation.scheduler import Actor, Scheduler, Struck, current
+from tests.simulation.scheduler import Actor, Interrupted, Scheduler, current
 
 if TYPE_CHECKING:
     from tests.simulation.installation import Installation
@@ -43,7 +43,7 @@ LATEST = 500.0
 ALIAS = "default"
 
 
-class NoRates(Exception):
+class LoaderFailed(Exception):
     """Raised by loaders that fail."""
 
 
@@ -84,7 +84,7 @@ class CacheWorld:
     def run(self) -> None:
         jitter, store_module.random = store_module.random, lambda: 0.0
         try:
-            self.scheduler.say(
+            self.scheduler.log(
                 "the scene: %s, %s", self.scene, "one server" if self.same_server else "separate servers"
             )
             for trigger in sorted(self.triggers):
@@ -93,12 +93,12 @@ class CacheWorld:
                 self._populate()
                 self._disasters()
             self.scheduler.run_until(self._quiet, LATEST)
-            self.rules.judge()
+            self.rules.check_end()
         finally:
             store_module.random = jitter
 
     def _populate(self) -> None:
-        """Begin the scene, once or several times one after the other."""
+        """Start the scene, once or several times in a row."""
         for wave in range(self.random.choice([1, 11, 13])):
             self.offset = wave * self.random.choice([0.0, 0.002, 0.01, 0.1])
             self.begin_scene(self)
@@ -115,7 +115,7 @@ class CacheWorld:
         living = [client for client in self.clients if not client.process.dead]
         return not any(client.process.busy or client.coordinator.retries.pending for client in living)
 
-    # What threads do.
+    # Threads
 
     def begin(self, client: CacheClient, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
         after = self.offset + self.random.choice([0.0, 0.001, 0.01]) if after is None else after
@@ -137,7 +137,7 @@ class CacheWorld:
     def many(self, client: CacheClient, *keys: str, **options: Any) -> None:
         def get() -> dict[str, Any]:
             loaders = {key: self.loader(key) for key in keys}
-            load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
+            load = lambda call: {key: loaders[key]() for key in call}  # noqa: E731
             given = options_of({"ttl": 60, "jitter": 0, **options})
             return run(get_values(client.coordinator, keys, None, load, given), client.coordinator.performer)
 
@@ -154,19 +154,19 @@ class CacheWorld:
         self, client: CacheClient, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
     ) -> None:
         def ask() -> None:
-            asked = Asked(current(), {key: self.rules.floor[key] for key in keys}, stale, self.scheduler.now)
+            call = CacheCall(current(), {key: self.rules.min_version[key] for key in keys}, stale, self.scheduler.now)
             try:
                 results = get()
-            except (NoRates, LoadFailed, LoadTimeout) as failure:
-                self.scheduler.say("%s is given %r", asked.actor.name, failure)
+            except (LoaderFailed, LoadFailed, LoadTimeout) as failure:
+                self.scheduler.log("%s is given %r", call.actor.name, failure)
                 return
-            except Struck:
-                self.rules.struck.add(asked.actor.name)
+            except Interrupted:
+                self.rules.interrupted_actors.add(call.actor.name)
                 return
-            asked.values = {key: result.value for key, result in results.items()}
-            asked.source = ",".join(result.source for result in results.values())
-            self.scheduler.say("%s is given %s (%s)", asked.actor.name, asked.values, asked.source)
-            self.rules.check_result(asked)
+            call.values = {key: result.value for key, result in results.items()}
+            call.source = ",".join(result.source for result in results.values())
+            self.scheduler.log("%s is given %s (%s)", call.actor.name, call.values, call.source)
+            self.rules.check_result(call)
 
         self.begin(client, name, ask)
 
@@ -174,7 +174,7 @@ class CacheWorld:
         def load() -> Any:
             actor = current()
             self.rules.loads[key] += 1
-            self.scheduler.say("%s loads %s", actor.name, key)
+            self.scheduler.log("%s loads %s", actor.name, key)
             actor.sleep(self.random.choice([1e-4, 1e-3, 1e-2]))
             version = self.database
             actor.sleep(self.random.choice([1e-4, 1e-3, 1e-2]))
@@ -182,7 +182,7 @@ class CacheWorld:
                 self.failures -= 1
                 self.rules.disturbed += 1
                 self.faults.count("failure")
-                raise NoRates(str(version))
+                raise LoaderFailed(str(version))
             return LOADED, version, actor.name, self.rules.loads[key]
 
         return load
@@ -195,13 +195,13 @@ class CacheWorld:
                 client.coordinator.performer,
             )
             if failure is not None:
-                self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
+                self.scheduler.log("the invalidation failed, and is repeated")
             if how.get("stale_ms"):
                 return
             if failure is not None:
-                self.rules.owed.append((client, before, key))
+                self.rules.failed_invalidations.append((client, before, key))
             else:
-                self.rules.covered(before, key)
+                self.rules.invalidated_up_to(before, key)
 
         self.rules.disturbed += 1 if self.same_server else 2
         self.begin(client, "invalidator", work)
@@ -215,7 +215,7 @@ class CacheWorld:
                 self._put(full, key, (WRITTEN, before, current().name, 0))
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
             if not client.coordinator.down:
-                self.rules.covered(before, key)
+                self.rules.invalidated_up_to(before, key)
 
         self.rules.disturbed += 1
         self.begin(client, "writer", work)
@@ -226,27 +226,27 @@ class CacheWorld:
             with clear_guard(client.coordinator):
                 current().sleep(self.faults.trip())
                 self.cache.clear()
-                if self.same_server:  # FLUSHDB takes all there is
+                if self.same_server:  # FLUSHDB deletes everything
                     store = self.server.store
                     for part in (store.values, store.records, store.fences, store.queues):
                         part.clear()
                 current().sleep(self.faults.trip())
             if not client.coordinator.down:
                 for key in keys or (KEY,):
-                    self.rules.covered(before, key)
+                    self.rules.invalidated_up_to(before, key)
 
         self.rules.disturbed += 3
         self.rules.cleared = True
         self.begin(client, "clearer", work)
 
     def worker(self, client: CacheClient, token: str, key: str = KEY, **options: Any) -> None:
-        """Carry out a load that was handed over."""
+        """Execute a load that was handed to a worker."""
         request = self._request(client, key, **options)
         self.begin(client, "worker", lambda: run(carry_out(request, token), client.coordinator.performer))
 
     def _change(self) -> int:
         self.database += 1
-        self.scheduler.say("the database has %s", self.database)
+        self.scheduler.log("the database has %s", self.database)
         before = self.database
         current().sleep(self.faults.trip())
         return before
@@ -276,7 +276,7 @@ class CacheWorld:
         else:
             self.cache[key] = value
 
-    # What goes wrong.
+    # Faults
 
     def _disasters(self) -> None:
         random = self.random
@@ -286,7 +286,7 @@ class CacheWorld:
             if kind in names:
                 self.faults.chances[names[kind]] = 0.1
                 self.faults.left += count
-            elif kind in ("death", "outage", "stall", "strike"):
+            elif kind in ("death", "outage", "stall", "interrupt"):
                 for _ in range(count):
                     moment = random.uniform(0.0, random.choice([0.005, 0.02, 0.3]))
                     self.scheduler.at(moment, getattr(self, f"_{kind}"))
@@ -295,13 +295,13 @@ class CacheWorld:
         number = self.random.randrange(2)
         client = self.clients[number]
         self.faults.count("death")
-        self.scheduler.say("*** %s dies", client.process.name)
+        self.scheduler.log("*** %s dies", client.process.name)
         self.rules.disturbed += 1
         client.process.kill()
 
     def _stall(self) -> None:
         self.faults.count("stall")
-        self.scheduler.say("*** all processes stand still for 40 s")
+        self.scheduler.log("*** all processes stand still for 40 s")
         self.rules.disturbed += 1
         for client in self.clients:
             client.process.stop(40.0)
@@ -309,23 +309,23 @@ class CacheWorld:
     def _outage(self) -> None:
         seconds = self.random.choice([0.5, 5.0, 30.0])
         self.faults.count("outage")
-        self.scheduler.say("*** the server is down for %s s", seconds)
+        self.scheduler.log("*** the server is down for %s s", seconds)
         self.server.down_until = self.scheduler.now + seconds
 
-    def _strike(self) -> None:
+    def _interrupt(self) -> None:
         mortal = [actor for actor in self.actors if not actor.over and not actor.process.dead and actor]
         if mortal:
             actor = self.random.choice(mortal)
-            self.faults.count("strike")
+            self.faults.count("interrupt")
             self.rules.disturbed += 1
-            self.rules.struck.add(actor.name)
-            self.scheduler.say("*** %s is struck", actor.name)
-            actor.strikes += 1
+            self.rules.interrupted_actors.add(actor.name)
+            self.scheduler.log("*** %s is interrupted", actor.name)
+            actor.interruptions += 1
             actor.wake()
 
 
 class CacheClient:
-    """A cache as one process uses it: the coordinator of the package, and effects on the simulated cache."""
+    """The cache in one process: the coordinator of the package, and effects on the simulated cache."""
 
     def __init__(self, world: CacheWorld, process: Process) -> None:
         self.world = world
@@ -354,6 +354,6 @@ class CacheClient:
         self.world.server.effects += 1
         current().sleep(self.world.faults.trip())
         done = do(self.world.cache)
-        self.world.rules.look()
+        self.world.rules.check_cache()
         current().sleep(self.world.faults.trip())
         return done

@@ -1,4 +1,4 @@
-"""Runs seeds: in tests, for a night, or one alone with its story."""
+"""Runs seeds: in tests, in large numbers, or one with its trace."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld, "ca
 NO_TRIGGERS: frozenset[str] = frozenset()
 
 COLLECT_EVERY = 100
-"""Seeds between two garbage collections: none runs during a simulation, where it would end things at a random moment."""
+"""Seeds between two garbage collections. During a simulation a collection would change its course."""
 
 
 @dataclass
 class Outcome:
-    """Of one seed."""
+    """The result of one seed."""
 
     world: str
     seed: int
     problems: list[str]
-    story: list[str]
+    trace: list[str]
     effects: int
     processes: int
     faults: int
@@ -41,7 +41,7 @@ class Outcome:
         return "\n".join(
             [
                 f"{self.world} world, seed {self.seed}:",
-                *self.story,
+                *self.trace,
                 *self.problems,
                 f"Again: make simulate WORLD={self.world} SEED={self.seed}",
             ]
@@ -50,7 +50,7 @@ class Outcome:
 
 @contextmanager
 def simulator() -> Iterator[Simulator]:
-    """Simulations, one after the other, in this thread."""
+    """Run simulations one after the other in this thread."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -76,7 +76,7 @@ class Simulator:
         scene: str = "",
         verbose: bool = False,
     ) -> Outcome:
-        """One seed. ``scene``: not the one that the seed chooses, for worlds that have scenes."""
+        """Simulate one seed. ``scene`` replaces the scene that the seed chooses."""
         how = {"scene": scene} if scene else {}
         simulated = WORLDS[world](seed, self._installation, triggers, **how)
         simulated.scheduler.verbose = verbose
@@ -92,14 +92,14 @@ class Simulator:
             world,
             seed,
             simulated.scheduler.problems,
-            simulated.scheduler.story,
+            simulated.scheduler.trace,
             simulated.server.effects,
             len(simulated.processes),
             simulated.faults.counts.total(),
         )
 
     def first_failure(self, world: str, seeds: Iterable[int], scene: str = "") -> Outcome | None:
-        """The first seed that breaks a rule, with its story."""
+        """The first seed that violates a rule, with its trace."""
         for seed in seeds:
             if self.run(world, seed, scene=scene).problems:
                 return self.run(world, seed, scene=scene, verbose=True)
@@ -108,7 +108,7 @@ class Simulator:
 
 @dataclass
 class Medians:
-    """Of many seeds: what happened in one."""
+    """The medians of the outcomes of many seeds."""
 
     effects: float
     processes: float

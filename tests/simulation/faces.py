@@ -1,4 +1,4 @@
-"""One script for threads and for tasks: the product's methods, or their asynchronous twins."""
+"""Runs one script in threads or in tasks: with the synchronous methods, or the asynchronous ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.scheduler import current
 
 
 class ThreadFace:
-    """Nothing here ever awaits, so that a thread runs the script to its end in one go."""
+    """The synchronous methods. They never suspend, so a thread runs a script to its end."""
 
     @staticmethod
     async def call(thing: Any, method: str, *arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: decided by the seed. Disturbances are remembered, so that the rules know what to excuse."""
+"""Injects faults that the seed chooses, and records disturbances, in which the rules allow delays."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 TIMEOUT = 2.0
-"""Seconds for which a client waits for an answer."""
+"""Seconds that a client waits for a reply."""
 
 RETRY = 1.1
 """Seconds between two attempts of the engine, at most."""
 
 
 class Disturbance(NamedTuple):
-    """Between two moments of true time something may be late; of one process, or of all."""
+    """A period of true time in which one process, or all, may be late."""
 
     begin: float
     end: float
@@ -27,11 +27,11 @@ class Disturbance(NamedTuple):
 
 
 class Faults:
-    """The weather of one simulation.
+    """The faults of one simulation.
 
     Attributes:
-        chances: how likely each kind of fault befalls a request.
-        left: how many faults of requests there may still be.
+        chances: the probability of each kind of fault for a request.
+        left: how many more faults of requests may be injected.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -40,7 +40,7 @@ class Faults:
         self.left = 0
         self.slowness = 3e-4
         self.forced: list[tuple[str, str, Process]] = []
-        """What befalls the next requests with these commands, of these processes."""
+        """Faults of the next requests with these commands of these processes."""
         self._slow: dict[str, float] = {}
         self.disturbances: list[Disturbance] = []
         self.counts: Counter[str] = Counter()
@@ -53,14 +53,14 @@ class Faults:
         self.disturbances.append(Disturbance(now, now + seconds, process, kind))
 
     def between(self, begin: float, end: float, process: Process | None = None) -> float:
-        """How many seconds may have been lost to disturbances that reach into these; of all processes, or of one."""
+        """The total length of the disturbances that overlap this period, of all processes or of one."""
         return sum(
             found.end - found.begin
             for found in self.disturbances
             if found.begin <= end and found.end >= begin and (process is None or found.process in (None, process))
         )
 
-    # Of the network.
+    # Network
 
     def trip(self) -> float:
         return 5e-5 + self.scheduler.random.expovariate(1.0) * self.slowness
@@ -72,18 +72,18 @@ class Faults:
         return self.scheduler.random.uniform(TIMEOUT, TIMEOUT + 2.5)
 
     def force(self, kind: str, command: str, process: Process) -> None:
-        """Have this befall the next request with this command of a process."""
+        """Inject a fault into the next request of a process with this command."""
         self.forced.append((kind, command, process))
 
     def slow(self, command: str, seconds: float) -> None:
-        """Let the next answer to this command take so long."""
+        """Delay the next reply to this command."""
         self._slow[command] = seconds
 
     def trip_back(self, request: Request) -> float:
         return self.trip() + (self._slow.pop(request.commands[0].name, 0.0) if self._slow else 0.0)
 
     def of_request(self, request: Request) -> str:
-        """What befalls it: "", "request lost", "reply lost" or "late"."""
+        """The fault of a request: "", "request lost", "reply lost" or "late"."""
         for forced in self.forced:
             if forced[1:] == (request.commands[0].name, request.process):
                 self.forced.remove(forced)
@@ -94,7 +94,7 @@ class Faults:
                 if drawn < chance:
                     self.left -= 1
                     self.count(kind)
-                    self.scheduler.say("    %s: %s", kind, request.commands[0].name)
+                    self.scheduler.log("    %s: %s", kind, request.commands[0].name)
                     self.disturb(TIMEOUT + RETRY, request.process, kind)
                     return kind
                 drawn -= chance

@@ -1,5 +1,4 @@
-"""The product's doors to the outside lead into the simulation that runs: clock, sleep, threads, process numbers,
-chance."""
+"""Replaces the package's access to clock, sleep, threads, process ids and random numbers by those of the simulation."""
 
 from __future__ import annotations
 
@@ -30,19 +29,18 @@ if TYPE_CHECKING:
 
 
 class Installation:
-    """What all simulations of a test share: the clock of the product, and what it hears of other threads and
-    processes."""
+    """The replacements that all simulations of a test share; they delegate to the running simulation."""
 
     def __init__(self) -> None:
         self.scheduler: Scheduler | None = None
-        self.heard: Callable[[events.Event], object] = lambda event: None
+        self.on_event: Callable[[events.Event], object] = lambda event: None
         self._server: Server | None = None
         self._thread = get_ident()
         self._getpid = os.getpid
         self._number = count(1).__next__
 
     def _is_foreign(self) -> bool:
-        """Another thread of the tests, such as one that waits in the background, has the machine's clock."""
+        """Whether this is another thread of the tests, which uses the machine's clock."""
         return self.scheduler is None or get_ident() != self._thread
 
     def now(self) -> float:
@@ -64,7 +62,7 @@ class Installation:
             current().wait(lock, seconds)
 
     def random(self) -> float:
-        """A waiter that another test left behind must not take a number from the simulation's sequence."""
+        """A random number. A waiter left by another test must not take one from the simulation's sequence."""
         return random() if self._is_foreign() else self.scheduler.random.random()
 
     def getpid(self) -> int:
@@ -76,18 +74,18 @@ class Installation:
         daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
 
     def __getitem__(self, alias: str) -> Locks:
-        """As ``locks``: those of the process."""
+        """The locks of the running process, in place of ``locks``."""
         return self.scheduler.process.locks
 
     def uuid(self) -> str:
         return f"i{self._number()}"
 
-    def hear(self, event: events.Event) -> None:
+    def receive(self, event: events.Event) -> None:
         if not self._is_foreign():
-            self.heard(event)
+            self.on_event(event)
 
     def begin(self, scheduler: Scheduler, server: Server) -> None:
-        """Another simulation begins."""
+        """Start another simulation."""
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
         wait_queue.mint_number = count(1).__next__
@@ -109,7 +107,7 @@ def _entering(scheduler: Scheduler) -> Callable[[Any], None]:
 
 
 class Here:
-    """The thread that runs, as owners of locks are known."""
+    """The running thread, as the owner of locks."""
 
     @property
     def owner(self) -> Any:
@@ -117,7 +115,7 @@ class Here:
 
 
 class ForkAware:
-    """The objects that a simulated fork resets: of all engines of the interpreter, that of the process only."""
+    """The objects that a simulated fork resets: of the interpreter's engines, only that of the process."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -132,8 +130,8 @@ class ForkAware:
         yield self._installation.scheduler.process.engine
 
 
-class Watch(logging.Handler):
-    """A failure that the product only logs is one all the same."""
+class FailOnLoggedError(logging.Handler):
+    """Reports exceptions that the package only logs as violations."""
 
     def __init__(self, installation: Installation) -> None:
         super().__init__(logging.ERROR)
@@ -142,11 +140,11 @@ class Watch(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         scheduler = self._installation.scheduler
         if scheduler is not None and record.exc_info and not isinstance(record.exc_info[1], Died):
-            scheduler.broken(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
+            scheduler.violation(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
 
 
 def _calling(start: Callable[[BackgroundThread], None]) -> Callable[[BackgroundThread], None]:
-    """As a method: what is bound already isn't bound to the next object."""
+    """Wrap a bound method in a function, so that it can replace a method of a class."""
 
     def begin(self: BackgroundThread) -> None:
         start(self)
@@ -156,7 +154,7 @@ def _calling(start: Callable[[BackgroundThread], None]) -> Callable[[BackgroundT
 
 @contextmanager
 def installed() -> Iterator[Installation]:
-    """For as many simulations as there are, one after the other."""
+    """Install the replacements for any number of consecutive simulations."""
     installation = Installation()
     replaced: list[tuple[Any, str, Any]] = [
         (os, "getpid", installation.getpid),
@@ -177,14 +175,14 @@ def installed() -> Iterator[Installation]:
     ]
     real = [(where, name, getattr(where, name)) for where, name, _ in replaced]
     log, jobs_log = logging.getLogger("django_redis_locks"), logging.getLogger("celery_locks")
-    watch, level, propagates, jobs_level = Watch(installation), log.level, log.propagate, jobs_log.level
+    handler, level, propagates, jobs_level = FailOnLoggedError(installation), log.level, log.propagate, jobs_log.level
     for where, name, value in replaced:
         setattr(where, name, value)
-    log.addHandler(watch)
+    log.addHandler(handler)
     log.setLevel(logging.ERROR)
     log.propagate = False
     jobs_log.setLevel(logging.CRITICAL)
-    events.listen(installation.hear)
+    events.listen(installation.receive)
     before = clock.install(installation)
     try:
         with warnings.catch_warnings():
@@ -193,8 +191,8 @@ def installed() -> Iterator[Installation]:
     finally:
         installation.end()
         clock.install(before)
-        events._listeners.remove(installation.hear)
-        log.removeHandler(watch)
+        events._listeners.remove(installation.receive)
+        log.removeHandler(handler)
         log.setLevel(level)
         jobs_log.setLevel(jobs_level)
         log.propagate = propagates

@@ -1,4 +1,4 @@
-"""What triggers the known defects of jobs, instead of what a seed would choose."""
+"""Triggers of the known defects of jobs. A trigger replaces the choices of the seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Trigger(NamedTuple):
 
 
 def _without_workers(world: JobWorld, until: float) -> None:
-    """Messages wait."""
+    """Run no workers until this time."""
     workers, world.broker.workers = world.broker.workers, []
 
     def work() -> None:
@@ -29,7 +29,7 @@ def _without_workers(world: JobWorld, until: float) -> None:
 
 
 def own_call(world: JobWorld) -> None:
-    """Its class has a ``__call__`` that calls ``run``."""
+    """The task class has a ``__call__`` that calls ``run``."""
     world.web[0].thread("s0", lambda: world.submit("s0"))
 
 
@@ -49,7 +49,7 @@ def death_before_the_result(world: JobWorld) -> None:
 
 
 def plain_message_beside_replaced(world: JobWorld) -> None:
-    """Each of three submissions replaces the one before; a message that knows of no locks comes first."""
+    """Each of three submissions replaces the previous one; a message without header comes first."""
     world.broker.send(Message("plain", (), {}, 0, 3.0))
     for number in range(3):
         world.web[0].thread(f"s{number}", lambda number=number: world.submit(f"s{number}"), 0.1 + 0.1 * number)
@@ -65,13 +65,13 @@ def plain_message_beside_replaced(world: JobWorld) -> None:
 
     def count() -> None:
         if len(world.rules.runs) > 2:
-            world.scheduler.broken(f"{[run.id for run in world.rules.runs]} were run, and two are enough")
+            world.scheduler.violation(f"{[run.id for run in world.rules.runs]} were run, but two are enough")
 
     world.scheduler.at(300.0, count)
 
 
 def revoked_and_submitted_again(world: JobWorld) -> None:
-    """A queued job is revoked less than a second after its state was looked at."""
+    """A queued job is revoked less than a second after its state was read."""
     _without_workers(world, 10.0)
 
     def submit() -> None:
@@ -84,13 +84,13 @@ def revoked_and_submitted_again(world: JobWorld) -> None:
         current().sleep(0.3)
         world.submit("s2")
         if world.rules.submitted[-1].id == revoked:
-            world.scheduler.broken("a submission is answered with a job that was revoked before")
+            world.scheduler.violation("a submission returns a job that was revoked before")
 
     world.web[0].thread("s", submit)
 
 
 def times_inherited(world: JobWorld) -> None:
-    """The first submission begins late, or expires soon; the second one has no such bounds."""
+    """The first submission has a countdown or expires soon; the second one has neither."""
     _without_workers(world, 10.0)
     first = world.random.choice([{"expires": 1}, {"countdown": 4000}])
 
@@ -101,11 +101,11 @@ def times_inherited(world: JobWorld) -> None:
 
     def ran() -> None:
         if not world.rules.runs:
-            world.scheduler.broken("a submission that doesn't expire was never run, or late")
+            world.scheduler.violation("a submission that doesn't expire was never run, or late")
 
     def once() -> None:
         if len(world.rules.runs) > 1:
-            world.scheduler.broken("a job was run twice")
+            world.scheduler.violation("a job was run twice")
 
     world.web[0].thread("s", submit)
     world.scheduler.at(300.0, ran)

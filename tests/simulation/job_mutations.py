@@ -1,4 +1,4 @@
-"""The decisions of a worker without one of their rules each: the simulator must notice."""
+"""Mutations of a worker's decisions. The simulation must report a violated rule for each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copy_is_run(patch: Patch) -> None:
 
 
 def copy_is_dropped(patch: Patch) -> None:
-    """A copy of a live run is dropped, though that may still die."""
+    """A copy of a live run is dropped, although that run may still die."""
     _switched(patch, Verdict.REDELIVER, Verdict.ENDED)
 
 
@@ -48,7 +48,7 @@ def retry_does_not_wait(patch: Patch) -> None:
 
 
 def replaced_too_early(patch: Patch) -> None:
-    """What is being sent replaces what is queued already."""
+    """A job that is being sent replaces a queued one before it is confirmed."""
     _switched(patch, Verdict.SENDING, Verdict.SUPERSEDED)
 
 

@@ -1,4 +1,4 @@
-"""What must hold for jobs, whatever happens."""
+"""The rules for jobs, which hold under all faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FINAL = ("success", "brief", "long", "fail", "again")
 
 @dataclass
 class Run:
-    """A body."""
+    """One execution of the task's body."""
 
     id: str
     began: float
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def holds(self) -> bool:
-        """It goes on, and takes the key for its own."""
+        """Whether it runs and holds the key by its own knowledge."""
         process = self.actor.process
         if self.outcome or process.dead or process.stopped or self.held is None:
             return False
@@ -44,10 +44,10 @@ class Run:
 
 
 class JobRules:
-    """Judges one job world.
+    """Checks the rules in one job world.
 
     Attributes:
-        lossy: a message was acknowledged, and its worker died: Celery's own loss.
+        lossy: a worker died after an early acknowledgement, so Celery itself lost a message.
         revoked: ids of jobs that were revoked by hand.
     """
 
@@ -58,30 +58,30 @@ class JobRules:
         self.lossy = False
         self.revoked: set[str] = set()
 
-    def begins(self, id: str, actor: Actor, held: Any) -> Run:
+    def begin_run(self, id: str, actor: Actor, held: Any) -> Run:
         scheduler = self.world.scheduler
         run = Run(id, scheduler.now, actor, held)
         if held is None:
-            scheduler.broken(f"the body of {id} runs without its key")
+            scheduler.violation(f"the body of {id} runs without its key")
         others = [other.id for other in self.runs if other.holds]
         if others and run.holds:
-            scheduler.broken(f"two bodies at once: {id} and {others}")
+            scheduler.violation(f"two bodies at once: {id} and {others}")
         self.runs.append(run)
         return run
 
     def ends(self, run: Run, outcome: str) -> None:
         run.outcome, run.ended = outcome, self.world.scheduler.now
-        self.world.scheduler.say("the body of %s ends: %s", run.id, outcome)
+        self.world.scheduler.log("the body of %s ends: %s", run.id, outcome)
 
     def died(self, process: Process) -> None:
         for run in self.runs:
             if run.actor.process is process and not run.outcome:
                 run.outcome = "died"
 
-    def judge(self) -> None:
+    def check_end(self) -> None:
         scheduler = self.world.scheduler
         for problem in self._problems() if not scheduler.problems else ():
-            scheduler.broken(problem)
+            scheduler.violation(problem)
 
     def _problems(self) -> Iterator[str]:
         world = self.world
@@ -95,7 +95,7 @@ class JobRules:
             yield from self._lost()
 
     def _lost(self) -> Iterator[str]:
-        """A record that nothing will change, or a job that wasn't run."""
+        """Records that would stay for ever, and jobs that weren't run."""
         for _, job in self.records():
             if job.state in ("reserved", "queued", "running") and job.stored_record.lease_left > 60.0:
                 yield f"stuck: {job}"
@@ -106,7 +106,7 @@ class JobRules:
             yield from (f"{submitted.id} was never run" for submitted in self.submitted if submitted.id not in ran)
 
     def records(self) -> Iterator[tuple[str, Job]]:
-        """Those that the server has, with their keys."""
+        """The job records in the store, with their keys."""
         store = self.world.server.store
         for key in list(store.records):
             found = store.find(key)
@@ -119,10 +119,10 @@ class JobRules:
         world = self.world
         if submitted.id not in world.broker.sent:
             yield f"{submitted.id} was never sent"
-        # the message of a job that had begun comes back, and may have expired since
+        # the message of a job that had begun is redelivered, and may have expired since
         times = SCENES[world.scene].get("options") and not world.faults.counts["death"]
         if not submitted.expires and (times or not submitted.deduplicated):
-            # without the store a worker decides: it may skip the job for one that runs, or that couldn't give its key back
+            # without the store a worker may skip the job for one that runs, or that couldn't release its key
             blind = bool(world.faults.disturbances)
             runs = [run for run in self.runs if run.outcome in FINAL]
             if not any(
@@ -132,4 +132,4 @@ class JobRules:
         if world.results.get_state(submitted.id) == "PENDING" and (submitted.counted or world.late):
             yield f"{submitted.id} has no result"
         if submitted.counted and not submitted.expires and world.results.get_state(submitted.id) == "REVOKED":
-            yield f"{submitted.id}, which a chord counts on, is revoked"
+            yield f"{submitted.id}, which a chord needs, is revoked"

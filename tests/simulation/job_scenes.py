@@ -1,4 +1,4 @@
-"""What is submitted in the job world, with which options, and what goes wrong: a seed chooses one of these."""
+"""The scenes of the job world: submissions, task options and faults. A seed chooses one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from celery_locks import IdempotentTask, SingletonTask
 
 
 class OwnCall(IdempotentTask):
-    """As the documentation of Flask has it."""
+    """As in Flask's documentation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(*args, **kwargs)
@@ -30,15 +30,15 @@ SCENES: dict[str, dict[str, Any]] = {
     "retries, and the broker fails": {"plans": ["retry"], "chances": {"broker": 1}},
     "failures": {"plans": ["fail"], "chances": TROUBLE},
     "bodies that submit themselves": {"plans": ["again", "again"], "chances": TROUBLE},
-    "messages that go back": {"plans": ["requeue"], "chances": TROUBLE},
+    "requeued messages": {"plans": ["requeue"], "chances": TROUBLE},
     "replaced": {"lock_on_duplicate": "replace", "chances": {"stop": 1}},
     "replaced, and the broker fails": {"lock_on_duplicate": "replace", "chances": {"broker": 1, "encode": 1}},
     "replaced, and processes die": {"lock_on_duplicate": "replace", "chances": TROUBLE},
     "until the start": {"unique_until": "start", "chances": TROUBLE},
     "until the start, replaced": {"unique_until": "start", "lock_on_duplicate": "replace", "chances": {"encode": 1}},
     "until the start, the store fails": {"unique_until": "start", "base": SingletonTask, "chances": {"store": 1}},
-    "a rest": {"lock_min_hold": 30, "chances": TROUBLE},
-    "answers": {"idempotency_ttl": 50, "chances": TROUBLE},
+    "minimum hold": {"lock_min_hold": 30, "chances": TROUBLE},
+    "results are kept": {"idempotency_ttl": 50, "chances": TROUBLE},
     "until it is expired": {"unique_until": "expired", "idempotency_ttl": 50, "chances": TROUBLE},
     "in canvas": {"counted": (1, 2), "chances": {"copy": 1, "stop": 1}},
     "in canvas, and the broker fails": {"counted": (1, 2), "chances": {"broker": 1}},
@@ -48,8 +48,13 @@ SCENES: dict[str, dict[str, Any]] = {
     "times that differ, in canvas": {"options": TIMES, "counted": (0,), "chances": {"stop": 1}},
     "times that differ, until the start": {"options": TIMES, "unique_until": "start", "chances": {"stop": 1}},
     "times that differ, and retries": {"options": TIMES, "plans": ["retry"], "chances": TROUBLE},
-    "each one": {"lock_on_duplicate": "queue", "lock_on_conflict": "retry", "chances": TROUBLE, "each": True},
-    "each one goes back": {
+    "each submission runs": {
+        "lock_on_duplicate": "queue",
+        "lock_on_conflict": "retry",
+        "chances": TROUBLE,
+        "each": True,
+    },
+    "each submission runs, requeued": {
         "lock_on_duplicate": "queue",
         "lock_on_conflict": "retry",
         "lock_retry_delay": 0,
@@ -60,11 +65,11 @@ SCENES: dict[str, dict[str, Any]] = {
 }
 
 OWN_ARGUMENTS = ("plans", "options", "counted", "each", "chances", "known")
-"""What isn't an option of the task: what its bodies do, one after the other; one of the options for each submission; which
-of them a chord counts on; whether each one is to be run; the known defect without which no seed chooses the scene."""
+"""Entries that aren't task options: the actions of the bodies in order; the options of submissions, one of which is
+drawn; the submissions that a chord needs; whether each submission must run; the known defect that the scene is for."""
 
 
 def options_of(scene: dict[str, Any]) -> dict[str, Any]:
-    """Those of the task."""
+    """The task options of a scene."""
     options = {name: value for name, value in scene.items() if name not in OWN_ARGUMENTS}
     return {"base": IdempotentTask, **options}

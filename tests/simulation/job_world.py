@@ -1,7 +1,7 @@
-"""Submitters and workers of Celery that share a key, while everything goes wrong that a seed chooses.
+"""The job world: submitters and workers of Celery that share a key, with faults that the seed chooses.
 
-Submission, start, run and the handling of dead runs are the product's, over records of the simulated server; the broker,
-the results and the processes are simulated.
+Submission, start, run and the handling of dead runs are the package's code, with records on the simulated server; the
+broker, the results and the processes are simulated.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from tests.simulation.installation import Installation
 
 LATEST = 5000.0
-"""Seconds after which nothing should be left to do."""
+"""Seconds after which all work must be done."""
 
 
 SUBMISSIONS = (3, 16, 22)
-"""A later submission may repair a lost job, so few submissions find more than many."""
+"""Numbers of submissions. A later one may repair a lost job, so few submissions find more defects than many."""
 
 
-QUEUEING = (0.0, 0.0, 0.02, 0.1, 1.0)
-"""Seconds that a message lies in its queue, at least."""
+QUEUE_DELAYS = (0.0, 0.0, 0.02, 0.1, 1.0)
+"""Minimum seconds that a message stays in its queue."""
 
 
-class Refused(Exception):
-    """A body that fails."""
+class BodyFailed(Exception):
+    """Raised by a body that fails."""
 
 
 @cache
 def task_of(name: str) -> Any:
-    """The task of a scene. Its bodies, messages and results are those of the world that runs."""
+    """The task of a scene. Its bodies, messages and results belong to the running world."""
     app = Celery("simulation", broker="memory://", set_as_current=False)
 
     def run(task: Any, *args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ class JobWorld:
         self.chances = dict(SCENES[self.scene].get("chances", {}))
         self.plans = list(SCENES[self.scene].get("plans", ()))
         self.late = random.random() < 0.8 or "requeue" in self.plans
-        """Messages are acknowledged when they were run (acks_late)."""
+        """Whether messages are acknowledged after the run (acks_late)."""
         self.task = task_of(self.scene)
         type(self.task).world = self
         type(self.task).acks_late = self.late
@@ -136,7 +136,7 @@ class JobWorld:
         return self.random.choice([name for name, scene in SCENES.items() if not scene.get("known")])
 
     def run(self) -> None:
-        self.scheduler.say("the scene: %s", self.scene)
+        self.scheduler.log("the scene: %s", self.scene)
         if self.triggers:
             for trigger in sorted(self.triggers):
                 TRIGGERS[trigger].begin(self)
@@ -145,7 +145,7 @@ class JobWorld:
             self._populate()
             self._disasters()
         self.scheduler.run_until(self.is_quiet, LATEST, step=50.0)
-        self.rules.judge()
+        self.rules.check_end()
 
     def _populate(self) -> None:
         counted = SCENES[self.scene].get("counted", ())
@@ -166,26 +166,26 @@ class JobWorld:
         type(self.task).world = None
 
     def is_quiet(self) -> bool:
-        """No message is left, and nothing runs."""
+        """Whether no message is left and nothing runs."""
         busy = any(process.busy for process in self.processes if not process.dead)
         return not busy and not self.broker.messages
 
-    # What submitters do.
+    # Submitters
 
     def submit(self, name: str, counted: bool = False, **options: Any) -> None:
         began = self.scheduler.now
         given = {"task_id": f"{name}!", "chord": {"c": 1}} if counted else {}
-        self.scheduler.say("%s submits", name)
+        self.scheduler.log("%s submits", name)
         try:
             result = self.task.apply_async(**given, **options)
         except (LockBackendError, OperationalError, EncodeError) as failure:
-            self.scheduler.say("%s gets %r", name, failure)
+            self.scheduler.log("%s gets %r", name, failure)
             return
-        self.scheduler.say("%s gets %s%s", name, result.id, " (duplicate)" if result.deduplicated else "")
+        self.scheduler.log("%s gets %s%s", name, result.id, " (duplicate)" if result.deduplicated else "")
         self.rules.submitted.append(Submitted(began, result.id, result.deduplicated, counted, "expires" in options))
 
     def publish(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """``app.send_task``: to the broker, which may fail before or after."""
+        """In place of ``app.send_task``. The broker may fail before or after it takes the message."""
         current().sleep(self.random.choice([self.faults.trip(), self.faults.trip(), 0.05]))
         self.server.effects += 1
         if self.chances.get("encode") and current().process in self.web and self.random.random() < 0.4:
@@ -203,11 +203,11 @@ class JobWorld:
                 tuple(args or ()),
                 dict(options.get("headers") or {}),
                 options.get("retries") or 0,
-                self.scheduler.now + max(0.0, times.due - now) + self.random.choice(QUEUEING),
+                self.scheduler.now + max(0.0, times.due - now) + self.random.choice(QUEUE_DELAYS),
                 counted=bool(options.get("chord")),
                 expires=self.scheduler.now + times.until - now if times.until else None,
             )
-            self.scheduler.say("the broker has %s, %s", message.id, message.headers.get("celery_locks"))
+            self.scheduler.log("the broker has %s, %s", message.id, message.headers.get("celery_locks"))
             self.broker.send(message)
         current().sleep(self.faults.trip())
         if fault:
@@ -217,16 +217,16 @@ class JobWorld:
     def _spend(self, kind: str) -> None:
         self.chances[kind] -= 1
         self.faults.count(kind)
-        self.scheduler.say("*** %s", kind)
+        self.scheduler.log("*** %s", kind)
 
-    # What workers do.
+    # Workers
 
     def _deliver(self, process: Process, message: Message) -> None:
         self.current[process] = message
         process.thread(f"run of {message.id}", partial(self._work, process, message))
 
     def _work(self, process: Process, message: Message) -> None:
-        self.scheduler.say("takes %s", message.id)
+        self.scheduler.log("takes %s", message.id)
         try:
             self._run(process, message)
         finally:
@@ -278,7 +278,7 @@ class JobWorld:
         return self.random.choice([self.faults.trip(), self.faults.trip(), 0.05, 1.0])
 
     def _is_revoked(self, message: Message) -> bool:
-        """As the worker's main process finds it, which remembers the ids of expired messages."""
+        """The check of the worker's main process, which remembers the ids of expired messages."""
         if message.expires is None or self.scheduler.now <= message.expires:
             return message.id in self.rules.revoked | self.expired
         fake = SimpleNamespace(
@@ -288,24 +288,24 @@ class JobWorld:
             kwargs={},
             _context=SimpleNamespace(headers=message.headers, retries=message.tries),
         )
-        fate = request.expire(fake)
-        if fate == "dropped":
+        verdict = request.expire(fake)
+        if verdict == "dropped":
             self.expired.add(message.id)
             self.results.store(message.id, "REVOKED", "expired")
             request._on_revoked(fake)
-        return fate != "begun"
+        return verdict != "begun"
 
     def body(self, task: Any) -> str:
         plan = self.plans.pop(0) if self.plans else "success"
-        run = self.rules.begins(str(task.request.id), current(), task.request.get("lock_run"))
-        self.scheduler.say("the body of %s begins: %s", run.id, plan)
-        # where a message comes back at once, a long body would use up all its turns
+        run = self.rules.begin_run(str(task.request.id), current(), task.request.get("lock_run"))
+        self.scheduler.log("the body of %s begins: %s", run.id, plan)
+        # if messages are redelivered at once, a long body would use up all redeliveries
         lengths = [1e-3, 1e-2] if task.lock_retry_delay == 0 or plan == "brief" else [1e-3, 1e-2, 1.0, 12.0]
         current().sleep(10.0 if plan == "long" else self.random.choice(lengths))
         try:
             return self._plan(task, run, plan)
         except Reject:
-            plan = "fail" if plan == "retry" else plan  # it can't be sent: Celery fails the task
+            plan = "fail" if plan == "retry" else plan  # the retry can't be sent, so Celery fails the task
             raise
         finally:
             if plan == "retry" and not current().process.dead:
@@ -321,10 +321,10 @@ class JobWorld:
         if plan == "requeue":
             raise Reject("later", requeue=True)
         if plan == "fail":
-            raise Refused(run.id)
+            raise BodyFailed(run.id)
         return run.id
 
-    # What goes wrong.
+    # Faults
 
     def _disasters(self) -> None:
         random = self.random
@@ -346,18 +346,18 @@ class JobWorld:
             self.kill(random.choice(victims))
 
     def kill(self, process: Process) -> None:
-        self.scheduler.say("*** %s dies", process.name)
+        self.scheduler.log("*** %s dies", process.name)
         process.kill()
         self.rules.died(process)
         message = self.current.pop(process, None)
         if process in self.broker.workers:
-            fresh = self._new_process(f"w{len(self.processes)}")
-            self.broker.workers[self.broker.workers.index(process)] = fresh
+            replacement = self._new_process(f"w{len(self.processes)}")
+            self.broker.workers[self.broker.workers.index(process)] = replacement
             self.scheduler.at(self.scheduler.now + 0.01, self.broker.dispatch)
         if message is None:
             return
         self.rules.lossy |= not self.late
-        if self.random.random() < 0.5:  # its parent notices
+        if self.random.random() < 0.5:  # its parent process detects it
             parent = self._new_process(f"m{len(self.processes)}")
             parent.thread("main", partial(self._reap, process, message), 0.05)
         elif self.late:
@@ -380,21 +380,21 @@ class JobWorld:
         if self.broker.past:
             copy = random.choice(self.broker.past)
             self.faults.count("copy")
-            self.scheduler.say("*** a copy comes of %s", copy.id)
+            self.scheduler.log("*** a copy of %s arrives", copy.id)
             self.broker.send_again(copy)
 
     def _stop(self, random: Any) -> None:
         victim = random.choice([process for process in self.processes if not process.dead])
         seconds = random.choice([1.0, 12.0, 40.0])
         self.faults.count("stop")
-        self.scheduler.say("*** %s is stopped for %s s", victim.name, seconds)
+        self.scheduler.log("*** %s is stopped for %s s", victim.name, seconds)
         self.faults.disturb(seconds, victim, "stop")
         victim.stop(seconds)
 
     def _store(self, random: Any) -> None:
         seconds = random.choice([0.1, 3.0, 15.0])
         self.faults.count("store")
-        self.scheduler.say("*** the server is down for %s s", seconds)
+        self.scheduler.log("*** the server is down for %s s", seconds)
         self.faults.disturb(seconds, None, "store")
         self.server.cut()
         self.server.down_until = self.scheduler.now + seconds

@@ -1,4 +1,4 @@
-"""What triggers the known defects of locks: a world that has a trigger does this besides what its seed chooses."""
+"""Triggers of the known defects of locks, in addition to the choices of the seed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, Lock
 from django_redis_locks.core import contexts, events
 from django_redis_locks.core.registry import registry
 from django_redis_locks.primitives.shared import acquisition
-from tests.simulation.lock_rules import place_of
-from tests.simulation.scheduler import Struck, current
+from tests.simulation.lock_rules import store_key
+from tests.simulation.scheduler import Interrupted, current
 
 if TYPE_CHECKING:
     from tests.simulation.lock_world import LockWorld
@@ -25,17 +25,17 @@ OWN = "own"
 
 
 def slow_receiver(world: LockWorld, process: Process) -> None:
-    """A receiver of the signal of a loss takes six seconds; a bystander is renewed all the same."""
-    hear = world.installation.heard
+    """A receiver of the signal of a loss takes six seconds; another lock must still be renewed."""
+    receive = world.installation.on_event
 
-    def heard(event: events.Event) -> None:
-        hear(event)
+    def on_event(event: events.Event) -> None:
+        receive(event)
         if isinstance(event, events.Lost):
             current().sleep(6.0)
 
     def lose() -> None:
         process.locks.lock("lost").acquire()
-        world.server.store.records.pop(place_of("lost"))
+        world.server.store.records.pop(store_key("lost"))
         current().sleep(20.0)
 
     def stand_by() -> None:
@@ -43,15 +43,15 @@ def slow_receiver(world: LockWorld, process: Process) -> None:
         grant = process.locks.lock(OWN).acquire()
         current().sleep(15.0)
         if grant.lost:
-            world.scheduler.broken("a bystander's lock isn't renewed while a receiver takes its time")
+            world.scheduler.violation("a bystander's lock isn't renewed while a receiver takes its time")
 
-    world.installation.heard = heard
+    world.installation.on_event = on_event
     process.thread("thread that loses", lose)
     process.thread("bystander", stand_by)
 
 
 def leases_that_end(world: LockWorld, process: Process) -> None:
-    """A thread takes many locks that end by themselves."""
+    """A thread acquires many locks whose leases end without a release."""
 
     def take() -> None:
         for number in range(150):
@@ -60,18 +60,18 @@ def leases_that_end(world: LockWorld, process: Process) -> None:
         process.locks.lock(OWN, expire=0.02).acquire(timeout=0)
         for remembered in (len(list(contexts.entries())), len(registry)):
             if remembered > 100:
-                world.scheduler.broken(f"{remembered} leases that are over are remembered")
+                world.scheduler.violation(f"{remembered} leases that are over are remembered")
 
     process.thread("thread", take)
 
 
 def two_exceptions(world: LockWorld, process: Process) -> None:
-    """A second signal handler raises before the clean-up of what the first one interrupted."""
+    """A second signal handler raises before the cleanup after the first one."""
     real = acquisition.run_twice_if_interrupted
 
-    def struck(clear_away: Callable[[], object]) -> None:
+    def interrupt(clean_up: Callable[[], object]) -> None:
         acquisition.run_twice_if_interrupted = real
-        raise Struck
+        raise Interrupted
 
     def hold() -> None:
         grant = process.locks.lock(OWN).acquire()
@@ -87,21 +87,21 @@ def two_exceptions(world: LockWorld, process: Process) -> None:
         try:
             process.locks.lock(OWN, wait=10).acquire()
         except LockNotAcquired:
-            world.scheduler.broken("a waiter gives up although the lock is free")
+            world.scheduler.violation("a waiter gives up although the lock is free")
 
-    def strike() -> None:
-        acquisition.run_twice_if_interrupted = struck
-        waiter.strikes += 1
+    def interrupt_waiter() -> None:
+        acquisition.run_twice_if_interrupted = interrupt
+        waiter.interruptions += 1
         waiter.wake()
 
     process.thread("holder", hold)
     waiter = process.thread("thread that waits", wait)
     process.thread("thread behind", wait_behind)
-    world.scheduler.at(0.5, strike)
+    world.scheduler.at(0.5, interrupt_waiter)
 
 
 def reply_of_reentry_lost(world: LockWorld, process: Process) -> None:
-    """One answer is lost while an inner entry asks for more time."""
+    """One reply is lost while an inner entry requests a longer lease."""
 
     def enter_twice() -> None:
         with process.locks.rlock(OWN, expire=5):
@@ -110,13 +110,13 @@ def reply_of_reentry_lost(world: LockWorld, process: Process) -> None:
                 with process.locks.rlock(OWN, expire=20, wait=10):
                     pass
             except LockBackendError as error:
-                world.scheduler.broken(f"one lost answer fails a re-entry that may wait for 10 s: {error}")
+                world.scheduler.violation(f"one lost answer fails a re-entry that may wait for 10 s: {error}")
 
     process.thread("thread", enter_twice)
 
 
 def renewed_inside_of_fixed(world: LockWorld, process: Process) -> None:
-    """A renewed entry inside of a fixed lease ends."""
+    """A renewed entry inside a fixed lease ends."""
 
     def enter_twice() -> None:
         lock = process.locks.rlock(OWN, expire=1)
@@ -125,13 +125,13 @@ def renewed_inside_of_fixed(world: LockWorld, process: Process) -> None:
             pass
         current().sleep(2 * world.lease + 5)
         if not grant.lost:
-            world.scheduler.broken("a fixed lease is renewed after an inner entry has ended")
+            world.scheduler.violation("a fixed lease is renewed after an inner entry has ended")
 
     process.thread("thread", enter_twice)
 
 
 def force_of_an_old_fence(world: LockWorld, process: Process) -> None:
-    """An operator frees the hold that is seen; another hold of the same process has come since."""
+    """An operator frees the displayed hold, but another hold of the same process has started since."""
     fences: list[int] = []
 
     def visit(number: int) -> None:
@@ -145,7 +145,7 @@ def force_of_an_old_fence(world: LockWorld, process: Process) -> None:
             current().sleep(0.001)
         for fence in fences[:-1]:
             if process.locks.lock(OWN).force_release("simulated", fence=fence):
-                world.scheduler.broken(f"fence {fence} is forced, and the hold with {fences[-1]} is freed")
+                world.scheduler.violation(f"fence {fence} is forced, and the hold with {fences[-1]} is freed")
 
     for number in range(4):
         process.thread(f"thread {number}", lambda number=number: visit(number))
@@ -153,7 +153,7 @@ def force_of_an_old_fence(world: LockWorld, process: Process) -> None:
 
 
 def answer_later_than_the_lease(world: LockWorld, process: Process) -> None:
-    """The answer to the only question comes when the lease is over."""
+    """The reply to the only attempt arrives after the end of the lease."""
 
     def ask_once() -> None:
         world.faults.slow("lock/acquire", 1.0)
@@ -162,7 +162,7 @@ def answer_later_than_the_lease(world: LockWorld, process: Process) -> None:
                 pass
         except LockNotAcquired as error:
             if error.holder is None:
-                world.scheduler.broken("the lock is told to be busy, and nobody holds it")
+                world.scheduler.violation("the lock is reported as busy, and has no holder")
         except LockBackendError:
             pass
 
@@ -170,7 +170,7 @@ def answer_later_than_the_lease(world: LockWorld, process: Process) -> None:
 
 
 def touch_after_the_loss(world: LockWorld, process: Process) -> None:
-    """A record is prolonged whose loss was reported, since no renewal was answered."""
+    """A record is extended after its loss was reported, since no renewal got a reply."""
     lost: list[object] = []
 
     def hold() -> None:
@@ -182,13 +182,13 @@ def touch_after_the_loss(world: LockWorld, process: Process) -> None:
             current().sleep(0.05)
         world.faults.forced.clear()
         if ref.touch(record, 30).ok:
-            world.scheduler.broken("a record is prolonged after its loss was reported")
+            world.scheduler.violation("a record is extended after its loss was reported")
 
     process.thread("thread", hold)
 
 
 def server_down(world: LockWorld, process: Process) -> None:
-    """The server is down, and one caller has found out."""
+    """The server is down, and one caller has detected it."""
 
     def ask() -> None:
         world.server.down_until = 100.0
@@ -200,7 +200,7 @@ def server_down(world: LockWorld, process: Process) -> None:
             except LockBackendError:
                 took = world.scheduler.now - began
                 if number == 1 and took > 3.0:
-                    world.scheduler.broken(f"the second caller of a server that is down waits for {took:.1f} s")
+                    world.scheduler.violation(f"the second caller of a server that is down waits for {took:.1f} s")
 
     process.thread("thread", ask)
 
@@ -212,19 +212,19 @@ def released_grant_entered(world: LockWorld, process: Process) -> None:
         grant = process.locks.lock(OWN).acquire()
         grant.release()
         with suppress(LockLost), grant:
-            world.scheduler.broken("a released grant is entered")
+            world.scheduler.violation("a released grant is entered")
 
     process.thread("thread", enter)
 
 
 def held_after_release(world: LockWorld, process: Process) -> None:
-    """A released grant is asked whether it is held."""
+    """A released grant reports whether it is held."""
 
     def ask() -> None:
         grant = process.locks.lock(OWN).acquire()
         grant.release()
         if grant.held:
-            world.scheduler.broken("a released grant says that it is held")
+            world.scheduler.violation("a released grant says that it is held")
 
     process.thread("thread", ask)
 
@@ -238,8 +238,8 @@ def release_in_a_loop(world: LockWorld, process: Process) -> None:
             grant.release()
         except SynchronousOnlyOperation:
             await asyncio.sleep(1.0)
-            if place_of(OWN) not in world.server.store.records:
-                world.scheduler.broken("a refused release has released the lock")
+            if store_key(OWN) not in world.server.store.records:
+                world.scheduler.violation("a refused release has released the lock")
             return
         await grant.arelease()
 
@@ -247,7 +247,7 @@ def release_in_a_loop(world: LockWorld, process: Process) -> None:
 
 
 def block_ends_elsewhere(world: LockWorld, process: Process) -> None:
-    """A generator's block begins in one thread and ends in another one, in which a block of the same lock began later."""
+    """A generator's block begins in one thread and ends in another one, after a later block of the same lock."""
     lock = process.locks.lock(OWN, expire=2)
 
     def produce() -> Iterator[None]:
@@ -265,20 +265,20 @@ def block_ends_elsewhere(world: LockWorld, process: Process) -> None:
         try:
             next(generators[0], None)
         except LockNotOwned:
-            world.scheduler.broken("a block that ends in another thread doesn't release the lock")
+            world.scheduler.violation("a block that ends in another thread doesn't release the lock")
         next(generators[1])
         current().sleep(3.0)
         with lock as grant:
             next(generators[1], None)
             if not grant.held:
-                world.scheduler.broken("a block that ends in another thread ends another block")
+                world.scheduler.violation("a block that ends in another thread ends another block")
 
     process.thread("thread", begin)
     process.thread("other thread", end)
 
 
 def taken_after_hand_over(world: LockWorld, process: Process) -> None:
-    """A grant is released by hand-over, and before the next one asks the lock is freed by force."""
+    """A grant is released by hand-over, and the lock is freed by force before the next holder's request."""
     released: list[Any] = []
 
     def hold() -> None:
@@ -286,10 +286,10 @@ def taken_after_hand_over(world: LockWorld, process: Process) -> None:
         current().sleep(0.5)
         grant.release()
         released.append(grant)
-        world.server.store.records.pop(place_of(OWN))
+        world.server.store.records.pop(store_key(OWN))
         current().sleep(5.0)
         if grant.hold.loss_reason is not None:
-            world.scheduler.broken("a released grant is reported as lost")
+            world.scheduler.violation("a released grant is reported as lost")
 
     def wait() -> None:
         current().sleep(0.1)

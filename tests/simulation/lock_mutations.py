@@ -112,14 +112,14 @@ def released_in_child(patch: Patch) -> None:
 
 
 MUTATIONS: list[tuple[Mutation, str]] = [
-    (no_token_on_release, "two hold the lock|nobody took it"),
+    (no_token_on_release, "two hold the lock|it was not taken"),
     (no_drift, "two hold the lock|an old one"),
     (fence_without_clock, "isn't above"),
-    (lease_lowered, "two hold the lock|nothing kept its renewal|nobody took it"),
+    (lease_lowered, "two hold the lock|nothing kept its renewal|it was not taken"),
     (registered_too_early, "waits although"),
     (wakeup_forgotten, "waits although"),
     (wakeup_not_passed_on, "waits although"),
-    (waiter_left_in_queue, "waits although|fails although|waits .* no more than"),
+    (waiter_left_in_queue, "waits although|fails without a fault|waits .* no more than"),
     (no_local_queue_wakeup, "waits although"),
     (never_renewed, "nothing kept its renewal"),
     (renewed_in_child, "forked from"),

@@ -1,4 +1,4 @@
-"""What the threads and tasks of the lock world do, drawn by the seed."""
+"""The visits of threads and tasks in the lock world, drawn by the seed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from random import Random
 
 @dataclass
 class Visit:
-    """One acquire, what is done inside, and the release.
+    """One acquire, the steps while the lock is held, and the release.
 
     Attributes:
-        wait: seconds; 0 asks once.
-        expire: a fixed lease of so many seconds; None: the settings' lease, renewed.
+        wait: in seconds; 0 makes one attempt.
+        expire: a fixed lease in seconds; None: the settings' lease, renewed.
         block: ``with lock``, else ``acquire`` and ``release``.
-        steps: what is done inside: ("stay", seconds), ("extend", seconds), ("confirm", 0), ("look", 0), ("reenter", 0).
+        steps: while the lock is held: ("stay", seconds), ("extend", seconds), ("confirm", 0), ("look", 0), ("reenter",
+            0).
         forgets: never releases.
     """
 
@@ -25,7 +26,7 @@ class Visit:
     block: bool
     reentrant: bool
     steps: list[tuple[str, float]] = field(default_factory=list)
-    forgets: bool = False
+    never_releases: bool = False
 
 
 def draw_visit(random: Random, keys: list[str], lease: float) -> Visit:
@@ -38,7 +39,7 @@ def draw_visit(random: Random, keys: list[str], lease: float) -> Visit:
         expire=expire,
         block=random.random() < 0.5,
         reentrant=random.random() < 0.3,
-        forgets=random.random() < 0.04,
+        never_releases=random.random() < 0.04,
     )
     length = lease if expire is None else expire
     for _ in range(random.choice([1, 1, 2, 3])):

@@ -1,4 +1,4 @@
-"""What must hold for locks, whatever happens."""
+"""The rules for locks, which hold under all faults."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 PROMPT = 0.2
-"""Seconds after which a waiter has a lock that another one freed, while nothing goes wrong: messages, a switch, and the
-politeness of those who had it before."""
+"""Seconds after which a waiter gets a freed lock without faults: messages, a thread switch, and the time for which the
+previous holder's process yields."""
 
 SLACK = 0.1
-"""Seconds for round trips and switches."""
+"""Seconds for round trips and thread switches."""
 
 LONGEST_POLL = DEFAULT.max_poll_interval + DEFAULT.max_jitter + SLACK
 
 
 @dataclass(eq=False)
 class Section:
-    """One visit to a lock, from the question to the release."""
+    """One visit to a lock, from the request to the release."""
 
     process: Process
     visit: Visit
@@ -43,11 +43,11 @@ class Section:
     """Its release has begun."""
     ended: bool = False
     excused: bool = False
-    """The lock was taken away by force, or the server lost it."""
+    """The lock was freed by force, or the server lost it."""
     released: bool = False
-    told_lost: bool = False
+    loss_known: bool = False
     reported: bool = False
-    """There was an event of its loss."""
+    """An event reported its loss."""
 
     def __str__(self) -> str:
         fence = f", fence {self.fence}" if self.fence else ""
@@ -61,32 +61,32 @@ class Section:
 
 @dataclass
 class Free:
-    """A time during which a lock was free. ``told``: a command freed it, of which the server told who was waiting."""
+    """A period in which a lock was free. ``notified``: a release freed it, so the server notified a waiter."""
 
     begin: float
     end: float = inf
-    told: bool = False
+    notified: bool = False
 
 
 @dataclass
 class Key:
-    """What the server knows of one lock.
+    """The history of one lock in the store.
 
     Attributes:
-        free: when it was free, so far; the last one may go on.
+        free: the periods in which it was free; the last one may be open.
         thefts: when a lock was taken from its holder, or its lease ended.
         newest: the largest fence of a holder so far.
     """
 
     free: list[Free] = field(default_factory=lambda: [Free(0.0)])
-    thefts: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     newest: int = 0
     token: str = ""
     ends: float = 0.0
 
 
 class LockRules:
-    """Judges one lock world while it runs, and at its end."""
+    """Checks the rules in one lock world, while it runs and at its end."""
 
     def __init__(self, world: LockWorld) -> None:
         self.world = world
@@ -96,72 +96,72 @@ class LockRules:
         self.last_data_loss = -inf
         self.server_clock_moved = False
         self.inheritance: dict[Process, set[str]] = {}
-        """By forked child: the tokens of its parent, which it must not use."""
+        """The tokens of the parent, which a forked child must not use, by child."""
         world.server.observers.append(self._observe)
 
     @property
     def now(self) -> float:
         return self.scheduler.now
 
-    def _broken(self, what: str) -> None:
-        self.scheduler.broken(what)
+    def _violation(self, what: str) -> None:
+        self.scheduler.violation(what)
 
-    # What the server does.
+    # The server
 
     def key(self, name: str) -> Key:
         return self.keys.setdefault(name, Key())
 
     def _observe(self, command: Command[Any], reply: Any) -> None:
-        """After each command: whose the lock is now."""
+        """Update the holder of the lock after each command."""
         sender = self.world.server.sender
         if sender is not None and not self.inheritance.get(sender, frozenset()).isdisjoint(command.args):
-            self._broken(f"{sender.name} sends {command.name} for a lock of the process that it was forked from")
+            self._violation(f"{sender.name} sends {command.name} for a lock of the process that it was forked from")
         if command.name == "lock/force_release":
             for key in {section.visit.key for section in self.sections}:
-                if place_of(key) == command.keys[0]:
+                if store_key(key) == command.keys[0]:
                     self.forced(key)
         for name in command.keys:
             if "}:k:" in name:
-                self._look(name, told=command.name == "lock/release")
+                self._look(name, notified=command.name == "lock/release")
 
-    def _look(self, name: str, told: bool = False) -> None:
+    def _look(self, name: str, notified: bool = False) -> None:
         found = self.world.server.store.records.get(name)
         key = self.key(name)
         token, ends = ("", 0.0) if found is None or found.ends <= self.now else (found.token, found.ends)
         if token != key.token:
-            if key.token and key.ends <= self.now:  # it has run out meanwhile
-                key.thefts.append(key.ends)
+            if key.token and key.ends <= self.now:  # its lease has ended
+                key.losses.append(key.ends)
                 key.free.append(Free(key.ends))
             elif key.token and not token:
-                key.free.append(Free(self.now, told=told))
+                key.free.append(Free(self.now, notified=notified))
             if token and key.free[-1].end == inf:
                 key.free[-1].end = self.now
-                self._nobody_waited(name, key.free[-1])
+                self._check_waiters(name, key.free[-1])
         key.token, key.ends = token, ends
 
-    def _nobody_waited(self, name: str, free: Free) -> None:
-        """A lock was free, and then somebody got it: nobody has waited for it any longer than the cap."""
+    def _check_waiters(self, name: str, free: Free) -> None:
+        """After a lock was free, check that no waiter has waited for it longer than allowed."""
         for section in self.sections:
             process = section.process
-            if section.waits and not process.dead and not process.stopped and name_of(section) == name:
-                self._waited(section, free)
+            if section.waits and not process.dead and not process.stopped and store_key_of(section) == name:
+                self._check_wait(section, free)
 
-    def _waited(self, section: Section, free: Free) -> None:
+    def _check_wait(self, section: Section, free: Free) -> None:
         begin, end = max(free.begin, section.asked), min(free.end, self.now)
-        stolen = any(moment >= section.asked - LONGEST_POLL for moment in self.key(name_of(section)).thefts)
-        longest = PROMPT if free.told and free.begin > section.asked and not stolen else LONGEST_POLL
+        stolen = any(moment >= section.asked - LONGEST_POLL for moment in self.key(store_key_of(section)).losses)
+        longest = PROMPT if free.notified and free.begin > section.asked and not stolen else LONGEST_POLL
         if end - begin > longest:
             excused = self.world.faults.between(section.asked - SLACK, end)
             if excused:
                 longest = LONGEST_POLL + excused
             if end - begin > longest:
-                self._broken(f"{section} waits although the lock is free since {begin:.4f}, for {end - begin:.3f} s")
+                self._violation(f"{section} waits although the lock is free since {begin:.4f}, for {end - begin:.3f} s")
 
     def data_lost(self) -> None:
-        """The server was emptied or set back: holders find out when they renew."""
+        """The server was emptied or restored from a snapshot: holders detect it at their next renewal."""
         self.last_data_loss = self.now
         for name in list(self.keys):
-            self.key(name).thefts.append(self.now)
+            self.key(name).losses.append(self.now)
             self._look(name)
         for section in self.sections:
             if not section.ended:
@@ -169,23 +169,23 @@ class LockRules:
 
     @property
     def fences_fall(self) -> bool:
-        """The server has lost counters, and its clock was set back: the documented limit."""
+        """Whether the server has lost counters and its clock was set back: the documented limit."""
         return self.server_clock_moved and self.last_data_loss > 0
 
     def server_clock_set(self) -> None:
         self.server_clock_moved = True
 
     def forced(self, name: str) -> None:
-        """An operator's request is on its way, carried out or answered."""
+        """An operator's forced release is sent, executed or answered."""
         for section in self.sections:
             if section.visit.key == name and not section.released:
                 section.excused = True
-        self.key(place_of(name)).thefts.append(self.now)
+        self.key(store_key(name)).losses.append(self.now)
 
-    # What holders do.
+    # Holders
 
     def begins(self, process: Process, visit: Visit) -> Section:
-        self.scheduler.say("asks for %r, wait %s, expire %s", visit.key, visit.wait, visit.expire)
+        self.scheduler.log("asks for %r, wait %s, expire %s", visit.key, visit.wait, visit.expire)
         section = Section(process, visit, self.now)
         self.sections.append(section)
         return section
@@ -196,36 +196,36 @@ class LockRules:
         section.grant = grant
         section.fence = fence = grant.fence or 0
         section.entered = self.now
-        self.scheduler.say("holds %r with fence %s", section.visit.key, grant.fence)
-        key = self.key(name_of(section))
-        if believes(section):
+        self.scheduler.log("holds %r with fence %s", section.visit.key, grant.fence)
+        key = self.key(store_key_of(section))
+        if believes_to_hold(section):
             for other in self.sections:
-                if other is not section and other.visit.key == section.visit.key and believes(other):
-                    self._broken(f"two hold the lock: {section} and {other}")
+                if other is not section and other.visit.key == section.visit.key and believes_to_hold(other):
+                    self._violation(f"two hold the lock: {section} and {other}")
             if fence <= key.newest and not self.fences_fall:
-                self._broken(f"{section} has a fence that isn't above {key.newest}")
+                self._violation(f"{section} has a fence that isn't above {key.newest}")
             key.newest = fence
 
     def inside(self, section: Section) -> None:
-        if believes(section) and section.fence < self.key(name_of(section)).newest:
-            self._broken(f"{section} believes that it holds the lock, and its fence is an old one")
+        if believes_to_hold(section) and section.fence < self.key(store_key_of(section)).newest:
+            self._violation(f"{section} believes that it holds the lock, and its fence is an old one")
 
     def leaving(self, section: Section) -> None:
         section.over = True
 
     def released(self, section: Section) -> None:
         section.released = True
-        self.scheduler.say("has released %r", section.visit.key)
+        self.scheduler.log("has released %r", section.visit.key)
         if section.reported:
-            self._broken(f"{section} was reported as lost, and then its release succeeds")
+            self._violation(f"{section} was reported as lost, and then its release succeeds")
 
     def refused(self, section: Section, error: LockNotAcquired | None) -> None:
-        self.scheduler.say("is refused %r", section.visit.key)
+        self.scheduler.log("is refused %r", section.visit.key)
         self._in_time(section)
         section.waits = False
 
     def _in_time(self, section: Section) -> None:
-        """A wait ends by its deadline, with what a request in flight and a process that stands still add."""
+        """A wait ends by its deadline, plus the time of a request in flight and of a stopped process."""
         took = self.now - section.asked
         most = section.visit.wait * 1.01 + DEFAULT.socket_timeout + SLACK
         if took > most:
@@ -235,49 +235,49 @@ class LockRules:
                 if found.kind == "stop" and found.process is section.process and found.end >= section.asked
             )
             if took > most + stopped:
-                self._broken(f"{section} waits {took:.3f} s, and no more than {section.visit.wait} were asked for")
+                self._violation(f"{section} waits {took:.3f} s, but no more than {section.visit.wait} were requested")
         if section.waits:
-            for free in self.key(name_of(section)).free:
+            for free in self.key(store_key_of(section)).free:
                 if free.end >= section.asked:
-                    self._waited(section, free)
+                    self._check_wait(section, free)
 
     def failed(self, section: Section, error: LockBackendError) -> None:
-        self.scheduler.say("fails: %s", error)
+        self.scheduler.log("fails: %s", error)
         section.waits = False
         if not self.world.faults.between(section.asked - 3.0, self.now):
-            self._broken(f"{section} fails although all is well: {error!r}")
+            self._violation(f"{section} fails without a fault: {error!r}")
 
     def lost(self, section: Section, error: LockLost) -> None:
-        self.scheduler.say("has lost %r: %s", section.visit.key, error)
-        section.told_lost = True
+        self.scheduler.log("has lost %r: %s", section.visit.key, error)
+        section.loss_known = True
         if not section.reported:
             self._renewal_was_kept(section)
         if not self._was_taken(section):
-            self._broken(f"{section} is told {error!r}, and nobody took it")
+            self._violation(f"{section} gets {error!r}, and it was not taken")
 
     def _renewal_was_kept(self, section: Section) -> None:
-        """A lease that is renewed ends only if something kept its renewal from the server."""
+        """A renewed lease ends only if a fault prevented its renewal."""
         if section.visit.expire is None and not section.excused:
             begin = self.now - 1.5 * self.world.lease - SLACK
             if not self.world.faults.between(begin, self.now):
-                self._broken(f"{section} is lost, and nothing kept its renewal from the server")
+                self._violation(f"{section} is lost, and nothing kept its renewal from the server")
 
     def _was_taken(self, section: Section) -> bool:
-        self._look(name_of(section))
-        key = self.key(name_of(section))
+        self._look(store_key_of(section))
+        key = self.key(store_key_of(section))
         if section.grant is not None and section.process.now() >= section.hold.deadline:
             return True
-        asked = section.asked - DEFAULT.local_reuse_window  # a lock that was adopted was asked for before
-        return section.excused or any(moment >= asked for moment in key.thefts)
+        asked = section.asked - DEFAULT.local_reuse_window  # the request for an adopted lock was sent earlier
+        return section.excused or any(moment >= asked for moment in key.losses)
 
     def interrupted(self, section: Section) -> None:
-        self.scheduler.say("is struck")
+        self.scheduler.log("is interrupted")
 
     def ends(self, section: Section) -> None:
         section.waits = False
         section.over = True
         section.ended = True
-        section.grant = None  # a grant that is kept is renewed
+        section.grant = None  # a referenced grant would be renewed
 
     def killed(self, process: Process) -> None:
         for section in self.sections:
@@ -291,53 +291,53 @@ class LockRules:
 
     def inherited(self, child: Process, grant: Grant) -> None:
         if not grant.lost:
-            self._broken(f"{child.name} takes a lock of the process that it was forked from for its own")
+            self._violation(f"{child.name} treats a lock of the process that it was forked from as its own")
 
-    # What the product says.
+    # Events
 
-    def hear(self, event: events.Event) -> None:
+    def receive(self, event: events.Event) -> None:
         if isinstance(event, events.Lost) and not self.fences_fall:
             process = self.scheduler.process
             for section in self.sections:
                 if section.process is process and section.fence and section.fence == event.fence:
                     if section.released and not self._was_taken(section):
-                        self._broken(f"{section} was released, and is reported as lost: {event.why}")
-                    elif not section.told_lost and event.why == "taken" and not self._was_taken(section):
-                        self._broken(f"{section} is reported as lost, and nobody took it")
+                        self._violation(f"{section} was released, and is reported as lost: {event.why}")
+                    elif not section.loss_known and event.why == "taken" and not self._was_taken(section):
+                        self._violation(f"{section} is reported as lost, and it was not taken")
                     elif section.reported:
-                        self._broken(f"{section} is reported as lost twice")
+                        self._violation(f"{section} is reported as lost twice")
                     elif not section.released:
                         self._renewal_was_kept(section)
-                    section.told_lost = section.reported = True
+                    section.loss_known = section.reported = True
 
-    # The end.
+    # End
 
-    def judge(self) -> None:
+    def check_end(self) -> None:
         if self.scheduler.problems:
             return
         for process in self.world.processes:
             if not process.dead:
                 for actor in process.living:
                     if actor.name != "maintenance":
-                        self._broken(f"{actor.name} of {process.name} never ends: {actor.doing}")
+                        self._violation(f"{actor.name} of {process.name} never ends: {actor.doing}")
         for name in self.keys:
             found = self.world.server.store.find(name)
             if found is not None:
-                self._broken(f"{name} stays locked with fence {found.fence}")
+                self._violation(f"{name} stays locked with fence {found.fence}")
 
 
-def name_of(section: Section) -> str:
-    return place_of(section.visit.key)
+def store_key_of(section: Section) -> str:
+    return store_key(section.visit.key)
 
 
-def place_of(key: str) -> str:
+def store_key(key: str) -> str:
     """The key of a lock in the store."""
     return f"lock:{{0}}:k:{key}"
 
 
-def believes(section: Section) -> bool:
-    """Its process runs, and takes the lock for its own."""
-    if section.grant is None or section.over or section.excused or section.told_lost:
+def believes_to_hold(section: Section) -> bool:
+    """Whether its process runs and holds the lock by its own knowledge."""
+    if section.grant is None or section.over or section.excused or section.loss_known:
         return False
     process, hold = section.process, section.hold
     if process.dead or process.stopped:

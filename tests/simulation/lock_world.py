@@ -1,4 +1,4 @@
-"""Processes that contend for a few locks, while everything goes wrong that a seed chooses."""
+"""The lock world: processes that contend for a few locks, with faults that the seed chooses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation.lock_rules import LockRules
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import LOCATION, Server
 from tests.simulation.process import Process
-from tests.simulation.scheduler import Scheduler, Struck
+from tests.simulation.scheduler import Interrupted, Scheduler
 
 if TYPE_CHECKING:
     from django_redis_locks import Grant
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 KEYS = ["a", "b"]
 
 LATEST = 300.0
-"""Seconds after which every visit should be over."""
+"""Seconds after which every visit must be over."""
 
 QUIET = 45.0
-"""Seconds in which the longest lease ends, and the longest stop of a process that has nothing else to do."""
+"""Seconds in which the longest lease, and the longest stop of an idle process, end."""
 
 
 class LockWorld:
@@ -63,7 +63,7 @@ class LockWorld:
             "answer",
         )
         self.rules = LockRules(self)
-        installation.heard = self.rules.hear
+        installation.on_event = self.rules.receive
         self.processes = [
             Process(self.server, f"p{number}", self.settings) for number in range(random.choice([2, 2, 3, 4]))
         ]
@@ -79,7 +79,7 @@ class LockWorld:
             self.populate(process)
         self.scheduler.run_until(self._quiet, LATEST)
         self.scheduler.run(self.scheduler.now + QUIET)
-        self.rules.judge()
+        self.rules.check_end()
 
     def close(self) -> None:
         for process in self.processes:
@@ -90,11 +90,11 @@ class LockWorld:
         self.server.forget()
 
     def _quiet(self) -> bool:
-        """All visits are over."""
+        """Whether all visits are over."""
         return all(process.dead or not process.busy for process in self.processes)
 
     def populate(self, process: Process) -> None:
-        """Threads, and perhaps tasks of a loop, each with a few visits to the locks."""
+        """Start threads, and perhaps tasks of a loop, each with a few visits to the locks."""
         random = self.scheduler.random
         tasks = random.choice([0, 0, 1, 2])
         threads = random.choice([1, 2]) if tasks else random.choice([1, 2, 2, 3])
@@ -121,12 +121,12 @@ class LockWorld:
             section = self.rules.begins(process, visit)
             try:
                 await self._visit(process, face, visit, section)
-            except (Struck, asyncio.CancelledError):
+            except (Interrupted, asyncio.CancelledError):
                 self.rules.interrupted(section)
             finally:
                 self.rules.ends(section)
-            if visit.forgets:
-                return  # its owner ends, and renewal with it
+            if visit.never_releases:
+                return  # its owner ends, and with it the renewal
 
     async def _visit(self, process: Process, face: type[Face], visit: Visit, section: Section) -> None:
         make = process.locks.rlock if visit.reentrant else process.locks.lock
@@ -160,10 +160,10 @@ class LockWorld:
             try:
                 if visit.block:
                     await self._release(section, partial(face.leave, lock, error), error is not None)
-                elif not visit.forgets:
+                elif not visit.never_releases:
                     await self._release(section, partial(face.call, grant, "release"))
             finally:
-                del error  # an exception and a frame that know each other would keep the grant
+                del error  # a reference cycle of exception and frame would keep the grant
 
     async def _release(self, section: Section, release: Callable[[], Any], fails: bool = False) -> None:
         self.rules.leaving(section)
@@ -174,7 +174,7 @@ class LockWorld:
         except LockBackendError as error:
             self.rules.failed(section, error)
         else:
-            if not fails:  # a block that fails raises its own exception, whatever becomes of the lock
+            if not fails:  # a block that fails raises its own exception, also if the lock is lost
                 self.rules.released(section)
 
     async def _step(
@@ -199,7 +199,7 @@ class LockWorld:
             self.rules.failed(section, error)
 
     def fork(self, process: Process, thread: Actor) -> None:
-        """The child returns what its parent held, as the end of a block does, and visits the locks itself."""
+        """Fork. The child releases the grants of its parent, like the end of a block, and visits the locks itself."""
         grants = [section.grant for section in self.rules.sections if section.process is process and section.grant]
         child = process.fork()
         self.processes.append(child)
@@ -214,7 +214,7 @@ class LockWorld:
         run_in_thread(self._script(child, ThreadFace, self._visits()))
 
     def force(self, process: Process) -> None:
-        """What an operator does."""
+        """Free a lock by force, like an operator."""
         key = self.scheduler.random.choice(KEYS)
         self.rules.forced(key)
         try:

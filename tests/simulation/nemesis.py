@@ -1,4 +1,4 @@
-"""Disasters at moments that the seed chooses: processes and the server, not single requests."""
+"""Faults of processes and of the server, at times that the seed chooses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
-OFTEN = ("strike", "strike", "stop")
-"""What there is more of than of the others."""
+FREQUENT = ("signal", "signal", "stop")
+"""Faults that are drawn more often than the others."""
 
 
 class Nemesis:
-    """Strikes a world: its ``scheduler``, ``faults``, ``server``, ``processes`` and ``rules``."""
+    """Injects faults into a world by its ``scheduler``, ``faults``, ``server``, ``processes`` and ``rules``."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -33,12 +33,12 @@ class Nemesis:
             "set back": self._set_back,
             "clock": self._clock,
             "server clock": self._server_clock,
-            "strike": self._strike,
+            "signal": self._signal,
             "force": self._force,
         }
 
     def begin(self) -> None:
-        """Choose the weather."""
+        """Draw the faults of this simulation."""
         random, faults = self.random, self.faults
         faults.slowness = random.choice([1e-4, 3e-4, 3e-3])
         for kind in ("request lost", "reply lost", "late"):
@@ -47,7 +47,7 @@ class Nemesis:
         faults.left = random.choice([1, 2, 4])
         for _ in range(random.choice([1, 1, 2, 3, 4])):
             moment = random.choice([random.uniform(0.0, 0.02), random.uniform(0.0, 1.0), random.uniform(0.0, 8.0)])
-            self.scheduler.at(moment, self.kinds[random.choice([*self.kinds, *OFTEN])])
+            self.scheduler.at(moment, self.kinds[random.choice([*self.kinds, *FREQUENT])])
 
     def _victim(self) -> Process | None:
         living = [process for process in self.world.processes if not process.dead]
@@ -55,7 +55,7 @@ class Nemesis:
 
     def _happens(self, kind: str, about: object = "") -> None:
         self.faults.count(kind)
-        self.scheduler.say("*** %s %s", kind, about)
+        self.scheduler.log("*** %s %s", kind, about)
 
     def _stop(self) -> None:
         victim = self._victim()
@@ -87,7 +87,7 @@ class Nemesis:
         self.server.cut(victim)
 
     def _restart(self, seconds: float | None = None) -> None:
-        """The server goes down and comes back with what it had."""
+        """The server goes down and comes back with its data."""
         seconds = self.random.choice([0.01, 0.5, 3.0, 8.0]) if seconds is None else seconds
         self._happens("restart", f"{seconds} s")
         self.faults.disturb(seconds + 2.7, None, "restart")
@@ -95,7 +95,7 @@ class Nemesis:
         self.server.down_until = self.scheduler.now + seconds
 
     def _wipe(self) -> None:
-        """It comes back empty."""
+        """The server comes back empty."""
         self._restart(0.01)
         store = self.server.store
         for part in (store.records, store.queues, store.indexes, store.values, store.fences):
@@ -104,7 +104,7 @@ class Nemesis:
         self.world.rules.data_lost()
 
     def _set_back(self) -> None:
-        """A snapshot is made now, and later the server comes back with that."""
+        """Take a snapshot, and restore the server from it later."""
         store = self.server.store
         snapshot = {part: copy.deepcopy(getattr(store, part)) for part in ("records", "queues", "indexes", "fences")}
         self.scheduler.at(self.scheduler.now + self.random.uniform(0.05, 3.0), lambda: self._restore(snapshot))
@@ -119,20 +119,20 @@ class Nemesis:
         self.world.rules.data_lost()
 
     def _clock(self) -> None:
-        """A process's wall clock is set."""
+        """Set the wall clock of a process."""
         victim = self._victim()
         if victim is not None:
             victim.wall_ahead = self.random.choice([-3600.0, -1.0, 2.0, 3600.0])
             self._happens("clock", f"of {victim.name} by {victim.wall_ahead}")
 
     def _server_clock(self) -> None:
-        """So is the server's; its leases run on."""
+        """Set the wall clock of the server; its leases aren't affected."""
         self.server.clock_offset = self.random.choice([-3600.0, -0.5, 0.5, 60.0])
         self._happens("server clock", self.server.clock_offset)
         self.world.rules.server_clock_set()
 
-    def _strike(self) -> None:
-        """A signal handler raises in a thread, or a task is cancelled."""
+    def _signal(self) -> None:
+        """Let a signal handler raise in a thread, or cancel a task."""
         victim = self._victim()
         if victim is None or victim.stopped:
             return
@@ -146,14 +146,14 @@ class Nemesis:
             if not task.done() and task.get_name().startswith("task")
         ]
         if targets:
-            self._happens("strike", victim.name)
+            self._happens("signal", victim.name)
             self.scheduler.enter(victim)
             self.random.choice(targets)()
             self.scheduler.enter(None)
 
     @staticmethod
     def _interrupt(actor: Any) -> None:
-        actor.strikes += 1
+        actor.interruptions += 1
         actor.wake()
 
     def _force(self) -> None:

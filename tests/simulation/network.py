@@ -1,4 +1,4 @@
-"""The store's server and the network before it: every request may be delayed, lost, answered in vain, or come late."""
+"""The simulated server and network: requests and replies may be delayed, lost or late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Server:
     """One Redis: the memory backend's commands, a clock, and connections to it.
 
     Attributes:
-        observers: are called with each command that was carried out, and its reply.
+        observers: are called with each executed command and its reply.
         sender: the process that sent that command.
     """
 
@@ -53,18 +53,18 @@ class Server:
         return self.scheduler.now < self.down_until
 
     def wall(self) -> float:
-        """Its own clock, by which fences are made."""
+        """The server's clock, which fences are made from."""
         return EPOCH + self.scheduler.now + self.clock_offset
 
     def carry_out(self, command: Command[Any]) -> Any:
         reply = self.memory.call(command)
-        self.scheduler.say("    the server: %s %s -> %s", command.name, command.args, reply)
+        self.scheduler.log("    the server: %s %s -> %s", command.name, command.args, reply)
         for observe in self.observers:
             observe(command, reply)
         return reply
 
     def cut(self, process: Process | None = None) -> None:
-        """Reset the connections of one process, or all: what is in flight stays unanswered."""
+        """Reset the connections of one process, or all: requests in flight get no reply."""
         for request in self.in_flight[:]:
             if process is None or request.process is process:
                 request.reset()
@@ -79,7 +79,7 @@ PING: Command[Any] = Command("load/get", ("probe",), (), bool)
 
 
 class Request:
-    """Commands that were written to one connection, and the answer if it comes."""
+    """Commands on one connection, and their replies if they arrive."""
 
     def __init__(
         self, server: Server, process: Process, commands: Sequence[Command[Any]], answered: Callable[[], object]
@@ -91,7 +91,7 @@ class Request:
         self.failure: LockBackendError | None = None
         self.answered = answered
         self.over = False
-        """The answer is of no interest any more."""
+        """Whether the client has its result and ignores a later reply."""
         self.carried_out = False
         self.awaited = True
         scheduler, faults = server.scheduler, server.faults
@@ -109,7 +109,7 @@ class Request:
         scheduler.at(scheduler.now + trip, self._arrive)
 
     def _arrive(self) -> None:
-        """At the server. What a client has given up comes late, and is carried out all the same."""
+        """Arrive at the server. An abandoned request is still executed."""
         if self.carried_out:
             return
         self.carried_out = True
@@ -132,20 +132,20 @@ class Request:
             self.answered()
 
     def reset(self) -> None:
-        """The connection is cut; a request that is on its way may be lost, or may not."""
+        """Close the connection; a request in flight may be lost, or may arrive."""
         if not self.over:
             self.server.faults.note_reset(self)
             self._end(outcome_unknown("connection reset"))
             self._tell()
 
     def give_up(self) -> None:
-        """The caller waits no longer, and closes the connection."""
+        """The caller stops waiting and closes the connection."""
         self.awaited = False
         if not self.over:
             self._end(outcome_unknown("timeout"))
 
     def lose(self) -> None:
-        """It never arrives."""
+        """Let the request never arrive."""
         self.carried_out = True
 
     def _end(self, failure: LockBackendError | None) -> None:
@@ -173,7 +173,7 @@ class SimulatedBackend(Backend):
         self.server = server
         self.process = process
         self.identity = f"simulation {process.name}"
-        """Of its own for each process: queues and grants are found by it."""
+        """Different for each process, since queues and grants are looked up by it."""
 
     def call(self, command: Command[Any]) -> Any:
         (reply,) = self.call_many([command], DEFAULT.socket_timeout)
@@ -181,7 +181,7 @@ class SimulatedBackend(Backend):
             try:
                 raise reply
             finally:
-                del reply  # a frame and an error that know each other would keep grants reachable
+                del reply  # a reference cycle of frame and error would keep grants reachable
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
@@ -189,7 +189,7 @@ class SimulatedBackend(Backend):
         if self.process.dead:
             raise Died
         actor.doing = commands[0].name
-        request = Request(self.server, self.process, commands, actor.go_on)
+        request = Request(self.server, self.process, commands, actor.run_now)
         try:
             actor.wait_for_wake(timeout)
         finally:
@@ -243,7 +243,7 @@ def _copy(failure: LockBackendError) -> LockBackendError:
 
 
 class SimulatedSubscriber(Subscriber):
-    """A process's subscription, which delivers messages with delay, and none while it is cut."""
+    """A process's subscription: it delivers messages with delay, and none while it is disconnected."""
 
     def __init__(self, server: Server, process: Process, handler: MessageHandler) -> None:
         self.server = server
@@ -282,7 +282,7 @@ class SimulatedSubscriber(Subscriber):
         scheduler.at(scheduler.now + self.server.faults.trip(), confirmed, self.process)
 
     def _told(self, generation: int, number: str, lock: str) -> None:
-        """The server publishes."""
+        """Receive a message that the server has published."""
 
         def deliver() -> None:
             if generation == self.generation:
@@ -293,14 +293,14 @@ class SimulatedSubscriber(Subscriber):
             scheduler.at(scheduler.now + self.server.faults.trip(), deliver, self.process)
 
     def silence(self) -> None:
-        """The server hears of its end."""
+        """End the subscription in the server."""
         for channel in sorted(self.channels):
             self.server.store.inboxes.pop(channel + self.id, None)
         self.channels.clear()
         self.generation += 1
 
     def reset(self) -> None:
-        """The connection is cut. The process notices, and subscribes again: what came meanwhile is lost."""
+        """Close the connection. The process subscribes again later; messages in between are lost."""
         if self.channels or self.wanted:
             self.silence()
             scheduler, generation = self.server.scheduler, self.generation
@@ -318,7 +318,7 @@ class SimulatedSubscriber(Subscriber):
         self.handler.on_reconnect()
 
     def after_fork_in_child(self) -> None:
-        """The parent's subscription goes on, and isn't ours."""
+        """Forget the parent's subscription, which continues."""
         self.channels, self.wanted = set(), set()
         self.generation += 1
         self._renew()

@@ -1,5 +1,4 @@
-"""A simulated process: an engine with queues, maintenance thread and connections of its own, threads, and event
-loops."""
+"""A simulated process: an engine with its own queues, maintenance thread and connections, threads, and event loops."""
 
 from __future__ import annotations
 
@@ -29,9 +28,9 @@ class Process:
     """One of the processes on the simulated hosts.
 
     Attributes:
-        rate: how fast its clock goes: the product promises to cope with one percent.
-        stopped_until: it is stopped until then (SIGSTOP), or was.
-        requests: how many it has sent.
+        rate: the rate of its clock; the package promises to tolerate one percent of drift.
+        stopped_until: the end of its latest stop (SIGSTOP).
+        requests: the number of sent requests.
     """
 
     def __init__(self, server: Server, name: str, settings: AliasSettings) -> None:
@@ -67,7 +66,7 @@ class Process:
 
     @property
     def busy(self) -> bool:
-        """A thread of its own still runs, besides the maintenance thread."""
+        """Whether a thread other than the maintenance thread still runs."""
         return any(not actor.over and actor.name != "maintenance" for actor in self.threads)
 
     def now(self) -> float:
@@ -100,18 +99,18 @@ class Process:
         return actor
 
     def stop(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after so many seconds of true time."""
+        """SIGSTOP, and SIGCONT after ``seconds`` of true time."""
         self.stopped_until = max(self.stopped_until, self.scheduler.now + seconds)
 
     def kill(self) -> None:
-        """SIGKILL: the server hears that its connections are closed, what was sent may still arrive."""
+        """SIGKILL: the server's connections are closed, but sent requests may still arrive."""
         self._exit()
         self.unwind()
         engine_module._queues.pop(self.backend.identity, None)
 
     def fork(self) -> Process:
-        """Fork, and exit in the parent at once, as a daemon does when it starts: its memory lives on in a child, with
-        another number, without its threads and connections."""
+        """Fork, and exit in the parent at once, like a daemon at its start. The child has the memory of the parent,
+        another pid, and neither its threads nor its connections."""
         child = copy.copy(self)
         self.scheduler.processes.append(child)
         child.name = f"{self.name}'"
@@ -127,7 +126,7 @@ class Process:
         self.scheduler.process = child
         source = tokens._tokens._source
         forks._after_fork_in_child()
-        tokens._tokens._source = source  # random ones would give one seed two stories
+        tokens._tokens._source = source  # random tokens would make a seed's trace irreproducible
         self.scheduler.enter(before)
         return child
 
@@ -141,8 +140,8 @@ class Process:
                 inbox.silence()
 
     def unwind(self) -> None:
-        """End what the threads of a dead process have begun. After a fork that waits for the end of the simulation: the
-        child has what they had in memory."""
+        """Unwind the stacks of a dead process's threads. After a fork that waits for the end of the simulation, since
+        the child shares their objects."""
         before = self.scheduler.process
         self.scheduler.enter(self)
         for loop in self.loops:
@@ -153,7 +152,7 @@ class Process:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio's own loop, on the clock of a simulated process: where it would select it lets other threads go on."""
+    """asyncio's loop with the clock of a simulated process; instead of a select it lets other threads run."""
 
     def __init__(self, actor: Actor) -> None:
         super().__init__()
@@ -173,7 +172,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _report(self, _: object, context: dict[str, Any]) -> None:
         if not self._actor.process.dead:
-            self._actor.scheduler.broken(f"a loop of {self._actor.process.name} reports {context}")
+            self._actor.scheduler.violation(f"a loop of {self._actor.process.name} reports {context}")
 
     def time(self) -> float:
         return self._actor.process.now()
@@ -190,7 +189,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             self._bell.release()
         except RuntimeError:
-            pass  # rung already
+            pass  # released already
 
     def run_forever(self) -> None:
         events._set_running_loop(self)
@@ -204,7 +203,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)
 
     def drop(self) -> None:
-        """Its process is dead: unwind what its tasks have begun."""
+        """Unwind the stacks of the tasks of a dead process."""
         for task in self.tasks:
             task._log_destroy_pending = False
             coro: Any = task.get_coro()

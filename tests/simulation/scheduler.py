@@ -1,5 +1,5 @@
-"""Virtual time: an agenda of events, and greenlets that stand for threads. One real thread runs all of them, in an order that
-depends on the seed alone."""
+"""Virtual time: an agenda of events, and greenlets in place of threads. One real thread runs all of them, in an order
+that depends on the seed only."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 FOREVER = 1e6
-"""Seconds of virtual time after which no simulation runs any more."""
+"""Seconds of virtual time that no simulation reaches."""
 
 MOST_EVENTS = 100_000
-"""A simulation has some hundreds; one with more goes round in circles."""
+"""A simulation has some hundreds of events; one with more doesn't end."""
 
 SWITCH = 1e-4
-"""Seconds that a thread takes to run once it is woken, at most."""
+"""Maximum seconds until a woken thread runs."""
 
 
 class Died(BaseException):
-    """The process was killed: what its threads do afterwards has no effect."""
+    """Raised in the threads of a killed process; their further actions have no effect."""
 
 
-class Struck(BaseException):
-    """What a signal handler raises in the middle of a call."""
+class Interrupted(BaseException):
+    """Raised by a signal handler at any point of a call."""
 
 
 class Actor(greenlet):
-    """A thread of a simulated process. It runs until it sleeps or waits, and then another one does."""
+    """A thread of a simulated process. It runs until it sleeps or waits; then another one runs."""
 
     def __init__(self, process: Process, name: str, act: Callable[[], object]) -> None:
         super().__init__(self._live, process.scheduler.hub)
@@ -43,9 +43,9 @@ class Actor(greenlet):
         self.name = name
         self.ident = id(self)
         self.owner = self
-        """As owners of locks know this thread: in a forked child the thread that forked lives on."""
+        """The identity of this thread as an owner of locks: the thread that forks continues in the child."""
         self.over = False
-        self.strikes = 0
+        self.interruptions = 0
         """How many times the next wait of this thread is interrupted."""
         self.doing = "begins"
         self._heir: Actor | None = None
@@ -58,35 +58,35 @@ class Actor(greenlet):
         except Died:
             pass
         except BaseException as failure:  # noqa: BLE001 - reported with the story
-            if not isinstance(failure, Struck):
-                self.scheduler.broken(f"{self.name} of {self.process.name} raises {failure!r}")
+            if not isinstance(failure, Interrupted):
+                self.scheduler.violation(f"{self.name} of {self.process.name} raises {failure!r}")
         finally:
             self.over = True
 
     def done(self) -> bool:
-        """As a task has it: owners of locks are asked."""
+        """Whether it has ended, like a task's method, for the liveness check of owners."""
         return self.over if self._heir is None else self._heir.done()
 
     def inherit(self, forked: Actor) -> None:
-        """In a forked child, be the thread that forked."""
+        """Continue the thread that forked, in the child."""
         self.owner, forked.owner._heir = forked.owner, self
         if forked.gr_context is not None:
             self.gr_context = forked.gr_context.copy()
 
     def sleep(self, seconds: float) -> None:
-        """Seconds of the process's own clock."""
+        """Sleep for seconds of the process's own clock."""
         self.scheduler.at(self.scheduler.now + seconds / self.process.rate, self._turn(), self.process)
         self._pause()
 
     def wait(self, lock: Any, seconds: float) -> None:
-        """Acquire a lock, or return after so many seconds."""
+        """Acquire a lock, or return after a timeout in seconds."""
         if not lock.acquire(blocking=False):
-            parked = self.scheduler.parked
-            parked.append((self, lock.locked))
+            waiting = self.scheduler.waiting
+            waiting.append((self, lock.locked))
             try:
                 self.wait_for_wake(seconds)
             finally:
-                parked[:] = [entry for entry in parked if entry[0] is not self]
+                waiting[:] = [entry for entry in waiting if entry[0] is not self]
             lock.acquire(blocking=False)
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class Actor(greenlet):
         scheduler = self.scheduler
         scheduler.at(scheduler.now + SWITCH * scheduler.random.random(), self._turn(), self.process)
 
-    def go_on(self) -> None:
+    def run_now(self) -> None:
         """Let this thread run now."""
         self._turn()()
 
@@ -106,7 +106,7 @@ class Actor(greenlet):
             self._pause()
 
     def _turn(self) -> Callable[[], None]:
-        """The event that lets this thread go on; an earlier one has no effect any more."""
+        """The event that resumes this thread; earlier ones lose their effect."""
         self._alarm += 1
         number = self._alarm
 
@@ -120,7 +120,7 @@ class Actor(greenlet):
         if self.process.dead:
             raise Died
         loop = _get_running_loop()
-        if loop is not None:  # asyncio keeps it per real thread
+        if loop is not None:  # asyncio stores it per real thread
             _set_running_loop(None)
         try:
             self.parent.switch()
@@ -129,26 +129,26 @@ class Actor(greenlet):
                 _set_running_loop(loop)
         if self.process.dead:
             raise Died
-        if self.strikes:
-            self.strikes -= 1
-            raise Struck
+        if self.interruptions:
+            self.interruptions -= 1
+            raise Interrupted
 
     def end(self) -> None:
-        """The process is dead: unwind the stack."""
+        """Unwind the stack of a dead process's thread."""
         if not self:
-            self.over = True  # it never began
+            self.over = True  # it was never started
         while not self.over:
             self.throw(Died)
 
 
 class Scheduler:
-    """What happens next, and when.
+    """The agenda of events in virtual time.
 
     Attributes:
         now: seconds of true time; processes have clocks of their own.
-        process: whose code runs at this moment; None for the network, the store and the faults.
+        process: the process whose code runs; None for the network, the store and the faults.
         story: what happened, one line each.
-        problems: the rules that were broken.
+        problems: the violated rules.
     """
 
     def __init__(self, seed: int) -> None:
@@ -157,25 +157,25 @@ class Scheduler:
         self.now = 0.0
         self.process: Process | None = None
         self.processes: list[Process] = []
-        self.parked: list[tuple[Actor, Callable[[], bool]]] = []
-        """Who waits for a lock, and whether that is locked."""
-        self.story: list[str] = []
+        self.waiting: list[tuple[Actor, Callable[[], bool]]] = []
+        """Threads that wait for a mutex, each with a function that returns whether it is locked."""
+        self.trace: list[str] = []
         self.problems: list[str] = []
         self.verbose = False
         self._agenda: list[tuple[float, float, int, Process | None, Callable[[], object]]] = []
         self._count = count().__next__
 
     def at(self, moment: float, act: Callable[[], object], process: Process | None = None) -> None:
-        """Have something happen at a moment of true time; what belongs to a process doesn't once that is dead, and waits
-        while it is stopped."""
+        """Schedule a call at a time of true time. A call of a process is skipped once that is dead, and delayed while
+        it is stopped."""
         heapq.heappush(self._agenda, (moment, self.random.random(), self._count(), process, act))
 
     def run(self, end: float = FOREVER) -> None:
-        agenda, parked = self._agenda, self.parked
+        agenda, waiting = self._agenda, self.waiting
         while agenda and agenda[0][0] <= end and not self.problems:
             moment, _, number, process, act = heapq.heappop(agenda)
             if number > MOST_EVENTS:
-                self.broken("it never ends")
+                self.violation("it never ends")
             if process is not None:
                 if process.dead:
                     continue
@@ -185,42 +185,42 @@ class Scheduler:
             self.now = max(self.now, moment)
             self.enter(process)
             act()
-            for _, locked in parked:
+            for _, locked in waiting:
                 if not locked():
-                    self._unpark()
+                    self._wake_waiting()
                     break
         self.enter(None)
         if end < FOREVER:
             self.now = max(self.now, end)
 
-    def _unpark(self) -> None:
-        for actor, locked in self.parked[:]:
+    def _wake_waiting(self) -> None:
+        for actor, locked in self.waiting[:]:
             if not locked():
-                self.parked.remove((actor, locked))
+                self.waiting.remove((actor, locked))
                 actor.wake()
 
     def run_until(self, reached: Callable[[], bool], latest: float, step: float = 5.0) -> None:
-        """Go on until something is true, which is looked at now and then."""
+        """Run until a condition holds, which is checked at intervals."""
         while not reached() and self.now < latest and not self.problems:
             self.run(self.now + step)
 
     def enter(self, process: Process | None) -> None:
         self.process = process
 
-    def say(self, what: str, *arguments: object) -> None:
-        """A line of the story; ``%s`` are filled in only if it is told."""
+    def log(self, what: str, *arguments: object) -> None:
+        """Add a line to the trace; ``%s`` are only formatted if it is verbose."""
         if self.verbose:
             text = what % arguments if arguments else what
-            self.story.append(f"{self.now:10.4f}  {self.process.name if self.process else '':4}  {text}")
+            self.trace.append(f"{self.now:10.4f}  {self.process.name if self.process else '':4}  {text}")
 
-    def broken(self, what: str) -> None:
-        """A rule is broken: the simulation ends."""
+    def violation(self, what: str) -> None:
+        """Record a violated rule, which ends the simulation."""
         self.problems.append(what)
-        self.say("BROKEN: " + what.replace("%", "%%"))
+        self.log("BROKEN: " + what.replace("%", "%%"))
 
 
 def current() -> Actor:
-    """The thread that runs."""
+    """The running thread."""
     actor = getcurrent()
     assert isinstance(actor, Actor)
     return actor

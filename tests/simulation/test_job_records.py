@@ -1,4 +1,4 @@
-"""What a run leaves in its record, for messages that come late: single histories of the job world."""
+"""The record of a run, and late messages: deterministic histories in the job world."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tests.simulation.job_rules import LEASE
 from tests.simulation.job_world import JobWorld
 
 
-class History:
-    """A job world in which only that happens which a test asks for."""
+class JobHistory:
+    """A job world without random events; the test sends the messages."""
 
     def __init__(self, installation: Installation, scene: str) -> None:
         self.world = JobWorld(1, installation, scene=scene)
         self.world.plans = []
 
     def write(self, job: Job, lease: float = LEASE, key: str = "") -> None:
-        """Have a record there from the beginning."""
+        """Write a record before the first message."""
         process = self.world.web[0]
         job_record = JobRecord(process.locks.record(self.world.key + key, name="t"))
         process.thread("writer", partial(job_record.put, None, job, lease))
         self.world.scheduler.run_until(self.world.is_quiet, 1000.0)
 
     def receive(self, id: str, reserved: int, *, counted: bool = False) -> Job:
-        """A worker takes a message. Returns what is left in the record when all is done."""
+        """Deliver a message to a worker. Returns the job's record after the run."""
         world = self.world
         headers = {HEADER: {"v": 1, "key": world.key, "id": id, "reserved": reserved}}
         world.broker.send(Message(id, (), headers, 0, world.scheduler.now, counted=counted))
@@ -48,24 +48,24 @@ def installation() -> Iterator[Installation]:
 
 
 @pytest.fixture
-def history(installation: Installation) -> Iterator[History]:
-    history = History(installation, "replaced")
+def history(installation: Installation) -> Iterator[JobHistory]:
+    history = JobHistory(installation, "replaced")
     yield history
     history.world.close()
 
 
-def test_run_that_succeeds_outdates_what_was_sent_before(history: History) -> None:
-    """[C30]"""
+def test_successful_run_makes_earlier_submissions_outdated(history: JobHistory) -> None:
+    """[C30] Its record has the time of their reservation."""
     assert history.receive("a", 7).last_success == 7
 
 
-def test_run_that_fails_outdates_nothing(history: History) -> None:
+def test_failed_run_makes_no_submission_outdated(history: JobHistory) -> None:
     history.world.plans = ["fail"]
     assert history.receive("a", 7).last_success == 0
 
 
-def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> None:
-    """A message that was replaced isn't run later with old arguments."""
+def test_failed_run_still_replaces_earlier_submissions(history: JobHistory) -> None:
+    """A replaced message isn't run later with old arguments."""
     history.write(Job("queued", "b", first_reserved=5, reserved=9))
     history.world.plans = ["fail"]
     job = history.receive("b", 9)
@@ -75,8 +75,8 @@ def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> Non
 
 
 @pytest.mark.parametrize("plan", ["success", "fail"])
-def test_run_is_known_until_the_messages_that_it_replaces_have_come(history: History, plan: str) -> None:
-    """[K7] They may have a long countdown."""
+def test_record_of_a_run_is_kept_until_the_replaced_messages_have_arrived(history: JobHistory, plan: str) -> None:
+    """[K7] Those may have a long countdown."""
     history.world.plans = [plan]
     history.write(Job("queued", "b", first_reserved=5, reserved=9, late_until=history.world.server.wall() + 9000))
     assert history.receive("b", 9).retention == pytest.approx(9000 + 3600, abs=LEASE)
@@ -84,9 +84,9 @@ def test_run_is_known_until_the_messages_that_it_replaces_have_come(history: His
     assert [run.id for run in history.world.rules.runs] == ["b"]
 
 
-def test_run_that_stands_for_another_message_answers_it_after_retries(installation: Installation) -> None:
-    """[C40] The one whose reservation had expired runs; the other one is answered, though it was retried."""
-    history = History(installation, "three at once")
+def test_run_that_merges_another_message_stores_its_result_after_retries(installation: Installation) -> None:
+    """[C40] The message with the expired reservation runs; the other one gets its result, also after retries."""
+    history = JobHistory(installation, "three at once")
     history.write(Job("queued", "b", reserved=9))
     history.world.plans = ["retry", "retry"]
     job = history.receive("a", 5)
@@ -96,8 +96,8 @@ def test_run_that_stands_for_another_message_answers_it_after_retries(installati
     history.world.close()
 
 
-def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(history: History) -> None:
-    """[K4] By ``send_task``, or one whose reservation is over; the newest job has a run of its own, with its arguments."""
+def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(history: JobHistory) -> None:
+    """[K4] A message from ``send_task``, or one with an expired reservation; the newest job has a run of its own."""
     history.write(Job("queued", "c", first_reserved=5, reserved=9))
     history.world.plans = ["fail"]
     for id, reserved in (("plain", 0), ("a", 5), ("b", 7), ("c", 9), ("a", 5)):
@@ -107,12 +107,12 @@ def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(h
 
 @pytest.mark.parametrize("scene", ["replaced", "three at once"])
 @pytest.mark.parametrize("there", [True, False])
-def test_overtaken_message_takes_the_later_result_or_runs_if_it_is_counted_on(
+def test_overtaken_message_gets_the_later_result_or_runs_if_a_chord_needs_it(
     installation: Installation, scene: str, there: bool
 ) -> None:
-    """[K6] As one that is replaced does: a chord that counts on it doesn't fail. Where nothing is replaced, each takes it: the
-    later submission was the same job."""
-    history = History(installation, scene)
+    """[K6] Like a replaced message, so that a chord doesn't fail. Without "replace", each overtaken message gets the
+    later result, since the later submission was the same job."""
+    history = JobHistory(installation, scene)
     results = history.world.results
     history.write(Job("done", "b", last_success=9, outcome="success", retention=900.0), 800.0)
     if there:
@@ -128,25 +128,25 @@ def test_overtaken_message_takes_the_later_result_or_runs_if_it_is_counted_on(
     history.world.close()
 
 
-def test_message_that_follows_a_result_that_is_gone_is_run(history: History) -> None:
+def test_message_after_a_lost_result_is_run(history: JobHistory) -> None:
     history.write(Job("done", "b", outcome="success", retention=900.0, ttl=900.0), 900.0)
     assert history.receive("a", 9999).id == "a"
 
 
 def test_ttl_of_a_job_that_is_unique_until_expired_counts_from_its_submission(installation: Installation) -> None:
-    """The time in the queue and that of the run are gone."""
-    history = History(installation, "until it is expired")
+    """The times in the queue and of the run are subtracted."""
+    history = JobHistory(installation, "until it is expired")
     world = history.world
     world.plans = ["long"]
     assert history.receive("a", int((world.server.wall() - 30.0) * 1_000_000)).ttl == pytest.approx(10.0, abs=0.2)
     world.close()
 
 
-@pytest.mark.parametrize(("scene", "key"), [("each one", ""), ("until the start", ":run")])
-def test_message_that_was_overtaken_has_a_run_of_its_own_where_each_counts(
+@pytest.mark.parametrize(("scene", "key"), [("each submission runs", ""), ("until the start", ":run")])
+def test_overtaken_message_has_its_own_run_where_each_submission_counts(
     scene: str, key: str, installation: Installation
 ) -> None:
-    history = History(installation, scene)
+    history = JobHistory(installation, scene)
     history.write(Job("queued", "b"), key=key)
     for id in ("a", "b"):
         history.receive(id, 0)

@@ -1,4 +1,4 @@
-"""Every seed is a history of a few processes in virtual time, with faults; in none of them a rule is broken."""
+"""Each seed simulates a few processes in virtual time, with faults; no seed violates a rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation import cache_mutations, job_mutations, lock_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
-from tests.simulation.known_defects import KNOWN_DEFECTS, MENDED_DEFECTS, KnownDefect
+from tests.simulation.known_defects import FIXED_DEFECTS, KNOWN_DEFECTS, KnownDefect
 
 CHUNK = 500
 
@@ -22,8 +22,8 @@ CHUNKS = [
     *(("cache", number) for number in range(2)),
 ]
 
-ENOUGH = 2000
-"""Seeds among which a mutation must show."""
+MAX_SEEDS = 2000
+"""A mutation must be detected within this number of seeds."""
 
 MUTATIONS = [
     *(("lock", *entry, "") for entry in lock_mutations.MUTATIONS),
@@ -33,8 +33,9 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize(("world", "chunk"), CHUNKS)
-def test_simulation_of_random_seeds_breaks_no_rule(world: str, chunk: int, record_property: Any) -> None:
-    """[H1-H24] [F26] One holder per key; fences grow; waits end; nothing stays held; nobody waits for a free lock."""
+def test_simulation_of_random_seeds_violates_no_rule(world: str, chunk: int, record_property: Any) -> None:
+    """[H1-H24] [F26] One holder per key; fences grow; waits end; nothing stays held; no waiter sleeps for a free
+    lock."""
     outcomes = []
     with simulator() as simulation:
         for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
@@ -50,49 +51,49 @@ def test_simulation_of_random_seeds_breaks_no_rule(world: str, chunk: int, recor
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_simulation_of_one_seed_twice_gives_one_story(world: str) -> None:
-    def story(simulation: Simulator, seed: int) -> list[str]:
-        return simulation.run(world, seed, verbose=True).story
+def test_simulation_of_one_seed_twice_gives_the_same_trace(world: str) -> None:
+    def trace(simulation: Simulator, seed: int) -> list[str]:
+        return simulation.run(world, seed, verbose=True).trace
 
     with simulator() as simulation:
         for seed in range(20):
-            assert story(simulation, seed) == story(simulation, seed), seed
+            assert trace(simulation, seed) == trace(simulation, seed), seed
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_simulation_under_another_hash_seed_gives_the_same_story(world: str) -> None:
-    def story(hash_seed: str) -> str:
+def test_simulation_under_another_hash_seed_gives_the_same_trace(world: str) -> None:
+    def trace(hash_seed: str) -> str:
         command = [sys.executable, "-m", "tests.simulation", "--world", world, "--seed", "7"]
         environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
         return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
 
-    assert story("1") == story("2")
+    assert trace("1") == trace("2")
 
 
 @pytest.mark.parametrize(
     ("world", "mutation", "why", "scene"), MUTATIONS, ids=[entry[1].__name__ for entry in MUTATIONS]
 )
-def test_simulation_of_a_mutation_breaks_a_rule(
+def test_simulation_of_a_mutation_violates_a_rule(
     world: str, mutation: Any, why: str, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the silence of the random seeds would prove nothing."""
+    """The simulation detects each mutation of the package."""
     with simulator() as simulation:
         mutation(monkeypatch)
-        outcome = simulation.first_failure(world, range(ENOUGH), scene)
+        outcome = simulation.first_failure(world, range(MAX_SEEDS), scene)
         assert outcome is not None
         assert any(re.search(why, problem) for problem in outcome.problems), outcome
 
 
 @pytest.mark.parametrize("defect", KNOWN_DEFECTS, ids=[defect.number for defect in KNOWN_DEFECTS])
 def test_simulation_of_a_known_defect_still_finds_it(defect: KnownDefect) -> None:
-    """A mended defect moves to the other list: that is when this fails."""
+    """It fails when a defect is fixed, which then moves to the other list."""
     with simulator() as simulation:
         outcome = simulation.run(defect.world, defect.seed, frozenset({defect.number}), verbose=True)
         assert any(defect.why in problem for problem in outcome.problems), outcome
 
 
-@pytest.mark.parametrize("defect", MENDED_DEFECTS, ids=[defect.number for defect in MENDED_DEFECTS])
-def test_simulation_of_a_mended_defect_breaks_no_rule(defect: KnownDefect) -> None:
+@pytest.mark.parametrize("defect", FIXED_DEFECTS, ids=[defect.number for defect in FIXED_DEFECTS])
+def test_simulation_of_a_fixed_defect_violates_no_rule(defect: KnownDefect) -> None:
     with simulator() as simulation:
         for seed in range(20):
             outcome = simulation.run(defect.world, seed, frozenset({defect.number}), verbose=True)
