@@ -46,8 +46,8 @@ def open_locks(settings) -> Callable[..., Locks]:
 
 @pytest.fixture
 def open_both(settings) -> Callable[..., list[Locks]]:
-    """`here, there = open_both(url)`: two aliases that name one server differently. Each has a subscriber, a maintenance thread
-    and queues of its own, as two processes have."""
+    """`here, there = open_both(url)`: two aliases of one server with different URLs. Each has its own subscriber,
+    maintenance thread and queues, like two processes."""
 
     def open_both(url: str, **entry: object) -> list[Locks]:
         options = {"socket_timeout": PATIENT, **entry.pop("OPTIONS", {})}
@@ -119,8 +119,8 @@ def events() -> Iterator[list[Event]]:
 
 @pytest.fixture
 def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
-    """`workers("waiter", max_poll_interval=60)`: a process that executes jobs with locks on the shared server, with these
-    values of `Tuning`. Its connections have its name."""
+    """`workers("waiter", max_poll_interval=60)`: a process that executes jobs with locks on the shared server, with
+    these values of `Tuning`. Its connections have its name."""
     with ExitStack() as stack:
 
         def start(name: str, **tuning: float) -> Worker:

@@ -1,8 +1,8 @@
 """Waiters and holders in threads and tasks: a pair that waits for one lock, and a crowd that takes it again and again.
 
 A pair is a thread and a task. They wait in separate queues, and each is woken by a message of its own. A crowd consists
-of threads and tasks of two aliases that name one server differently: each alias has a subscriber, a maintenance thread and
-queues of its own, as two processes have.
+of threads and tasks of two aliases that name one server differently: each alias has a subscriber, a maintenance thread
+and queues of its own, as two processes have.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Passed(NamedTuple):
 
 
 def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Passed | None]]:
-    """Start a thread and a task that acquire a lock and release it at once. The result is None if the wait timed out."""
+    """Start a thread and a task that acquire a lock and release it at once. The result is None if the wait timed
+    out."""
 
     def thread() -> Passed | None:
         grant = lock.acquire(timeout=timeout)
@@ -76,8 +77,8 @@ def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Passed | None]]:
 
 
 def release_and_collect(grant: Grant, waiters: list[Future[Passed | None]]) -> list[int]:
-    """Release the lock, and return the fences of the grant and of all waiters, in order. With `no_polling` only a message
-    lets the waiters acquire the lock in time."""
+    """Release the lock, and return the fences of the grant and of all waiters, in order. With `no_polling` only a
+    message lets the waiters acquire the lock in time."""
     begin = clock.now()
     grant.release()
     passed = [waiter.result(20) for waiter in waiters]
@@ -102,8 +103,8 @@ def script_calls(server: RedisServer) -> int:
 
 
 class Crowd:
-    """`size` threads and `size` tasks of each alias that share one lock; and a further lock of each alias, held and renewed
-    all the time."""
+    """`size` threads and `size` tasks of each alias that share one lock; and a further lock of each alias, held and
+    renewed all the time."""
 
     def __init__(self, aliases: list[Locks], size: int = 5) -> None:
         self.failures: list[Exception] = []
@@ -153,8 +154,8 @@ class Crowd:
     def wait_for_progress(self) -> None:
         """Wait until each member has held the lock once more, earlier than a lease or a poll interval ends."""
         before = dict(self.turns)
-        everybody = [f"{kind} {name}" for kind in ("thread", "task") for name in self._locks]
-        eventually(lambda: all(self.turns[name] > before.get(name, 0) for name in everybody))
+        members = [f"{kind} {name}" for kind in ("thread", "task") for name in self._locks]
+        eventually(lambda: all(self.turns[name] > before.get(name, 0) for name in members))
 
     def _thread(self, name: str, lock: Lock) -> None:
         while not self._end.is_set():

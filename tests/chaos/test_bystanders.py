@@ -34,7 +34,9 @@ def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewal_extends_the_local_deadline_by_the_requested_lease_only(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[H17] [H2] After an inner entry with a longer lease the renewals request the outer lease, and the local deadline
     follows
     it: otherwise it would be later than the end of the lease in the store."""
@@ -55,7 +57,7 @@ def test_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: 
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_failing_code_of_a_user_leaves_renewal_running(
+def test_renewal_continues_after_failing_user_code(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[E8] [L9] The maintenance thread survives an `on_lost` that raises SystemExit, a failing log filter and a failing
@@ -84,40 +86,40 @@ def crossing(
 ) -> tuple[threading.Thread, threading.Event]:
     """Start a thread that calls `function`, and block its first command of this name until the event is set."""
     backend, call = memory.engine.backend, memory.engine.backend.call
-    under_way, go_on = threading.Event(), threading.Event()
+    under_way, proceed = threading.Event(), threading.Event()
 
     def slow(command: Any) -> Any:
         if command.name == name and not under_way.is_set():
             under_way.set()
-            assert go_on.wait(20)
+            assert proceed.wait(20)
         return call(command)
 
     monkeypatch.setattr(backend, "call", slow)
     thread = threading.Thread(target=work)
     thread.start()
     assert under_way.wait(20)
-    return thread, go_on
+    return thread, proceed
 
 
-def test_question_that_crosses_a_release_is_no_loss(
+def test_confirmation_concurrent_with_a_release_reports_no_loss(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     """[L8] ensure_held(confirm=True) in one thread, release in another: the former raises LockLost, but no loss is
     reported."""
     grant = memory.lock("a").acquire()
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def confirm() -> None:
         try:
             grant.ensure_held(confirm=True)
         except LockLost as error:
-            told.append(error)
+            errors.append(error)
 
-    asker, go_on = crossing(memory, monkeypatch, "lock/renew", confirm)
+    asker, proceed = crossing(memory, monkeypatch, "lock/renew", confirm)
     grant.release()
-    go_on.set()
+    proceed.set()
     asker.join(20)
-    assert "released in the meantime" in str(told[0])
+    assert "released in the meantime" in str(errors[0])
     assert not [event for event in events if isinstance(event, Lost)]
 
 
@@ -126,15 +128,15 @@ def test_three_threads_release_one_grant_once(
 ) -> None:
     """[F4] A second release is idempotent, also while the first one is in progress."""
     grant = memory.lock("a").acquire()
-    first, go_on = crossing(memory, monkeypatch, "lock/release", grant.release)
+    first, proceed = crossing(memory, monkeypatch, "lock/release", grant.release)
     for _ in range(2):
         in_thread(lambda: grant.release() or True)
-    go_on.set()
+    proceed.set()
     first.join(20)
     assert len([event for event in events if isinstance(event, Released)]) == 1
 
 
-def test_release_that_succeeded_unheard_stays_one(
+def test_release_repeated_after_a_lost_reply_is_no_loss(
     memory: Locks, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     """[H15] A release that is repeated after the end of the lease is no loss, since its first attempt was in time."""
@@ -156,7 +158,7 @@ def test_release_that_succeeded_unheard_stays_one(
     assert not [event for event in events if isinstance(event, Lost)]
 
 
-def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Locks) -> None:
+def test_garbage_collection_inside_the_mutexes_ends_blocks_and_runs_jobs(memory: Locks) -> None:
     """[H13] The garbage collector closes an abandoned generator at any point of the code: its release needs the same
     mutexes in the same thread. So does a job that a finalizer passes to the maintenance thread."""
     done = threading.Event()
@@ -208,7 +210,7 @@ def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
     assert probes.timer_count(memory) < 300
 
 
-def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
+def test_surplus_idle_connections_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
     """[H24] The pool is a stack: connections at its bottom would stay open for ever, with an old password."""
     client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
     probes.add_idle_connections(client, 10)

@@ -29,11 +29,11 @@ def scripts(direct: redis.Redis) -> int:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("gather", [jobs.gather, jobs.agather], ids=["threads", "tasks"])
-def test_a_crowd_costs_one_process_next_to_nothing(
+def test_many_waiters_of_one_process_send_few_commands(
     workers: Start, direct: redis.Redis, gather: Callable[..., object]
 ) -> None:
-    """[L26] [L27] [X1] At most three connections, no command during the wait, and about one per hold: the lock is handed over
-    in the order of arrival."""
+    """[L26] [L27] [X1] At most three connections, no command during the wait, and about one per hold: the lock is
+    handed over in the order of arrival."""
     holder, crowd = workers("holder", max_poll_interval=CAP), workers("crowd", max_poll_interval=CAP)
     assert holder.call(acquire, "a")
     crowd.call(gather, "a", SIZE)
@@ -52,9 +52,9 @@ def test_a_crowd_costs_one_process_next_to_nothing(
     assert holder.call(acquire, "a", timeout=AT_ONCE)
 
 
-def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> None:
-    """[H12] [L25] While the first request has no reply, later callers queue locally: one request and one connection, not one
-    per thread."""
+def test_simultaneous_callers_send_one_request(proxied: Locks, proxy: Proxy) -> None:
+    """[H12] [L25] While the first request has no reply, later callers queue locally: one request and one connection,
+    not one per thread."""
     proxy.plan("delay", "reply", of="lock/acquire")
     begin = threading.Barrier(24)
 

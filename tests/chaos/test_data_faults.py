@@ -23,7 +23,7 @@ LEASE = 30.0
 
 @pytest.mark.usefixtures("frequent_renewal")
 @pytest.mark.parametrize("fault", ["restart", "flush"])
-def test_lost_data_free_the_lock_and_report_the_loss(
+def test_lost_data_frees_the_lock_and_is_reported_as_a_loss(
     make_server: Make, open_lock: Open, tune: Tune, fault: str
 ) -> None:
     """[H1] [L3] [L22] [L24] Waiters acquire when they reconnect, or, since FLUSHALL sends no message, at the next poll;

@@ -96,7 +96,7 @@ def test_acquires_of_many_callers_after_a_failover_all_reach_the_new_master(
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_after_a_failover_goes_on_at_the_new_master(
+def test_renewal_after_a_failover_continues_on_the_new_master(
     address: Address, open_locks: Callable[..., Locks], face: Sync | Async
 ) -> None:
     """[E1] A lock that exists on the new master isn't lost."""

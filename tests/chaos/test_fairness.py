@@ -81,7 +81,7 @@ def waits(passes: list[Pass], homes: int) -> list[int]:
     return [wait for wait in waits if wait]
 
 
-def same_again(passes: list[Pass]) -> float:
+def repeat_share(passes: list[Pass]) -> float:
     """Return the share of holds that followed a hold of the same queue."""
     return sum(one.who == next_one.who for one, next_one in pairwise(passes)) / len(passes)
 
@@ -93,15 +93,15 @@ def test_eight_processes_take_turns(competition: Competition) -> None:
     def fair() -> bool:
         passes = competition([(1, 0)] * 8)
         waited = waits(passes, 8)
-        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and same_again(passes) < 0.25
+        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and repeat_share(passes) < 0.25
 
     assert any(fair() for _ in range(TRIES))
-    assert any(same_again(competition([(1, 0)] * 8, yield_time=0)) > 0.3 for _ in range(TRIES))
+    assert any(repeat_share(competition([(1, 0)] * 8, yield_time=0)) > 0.3 for _ in range(TRIES))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("processes", [[(4, 4)] * 2, [(0, 4)] * 2], ids=["threads and tasks", "loops"])
-def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
+def test_queue_keeps_the_lock_for_sixteen_hand_overs(
     competition: Competition, processes: list[tuple[int, int]]
 ) -> None:
     """[H4] [H12] [X1] At the limit the next process takes the lock, and keeps it as long. No wait takes more than four

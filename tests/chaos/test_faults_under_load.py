@@ -33,7 +33,7 @@ def server(make_server: Make) -> RedisServer:
 
 @pytest.fixture
 def crowd(frequent_renewal: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
-    """A crowd at work. In the end all locks must be free."""
+    """A running crowd. In the end all locks must be free."""
     with Crowd(open_both(server.url())).running() as crowd:
         yield crowd
     eventually(lambda: not server.command("EXISTS", KEY, WAITERS))
@@ -90,7 +90,9 @@ def crowded_out(server: RedisServer, crowd: Crowd) -> None:
         crowded_out,
     ],
 )
-def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: Crowd) -> None:
+def test_every_member_acquires_again_after_the_fault(
+    fault: Fault, no_polling: None, server: RedisServer, crowd: Crowd
+) -> None:
     """[L22] [H10] [H24] Soon after the fault every member holds the lock again; no `with` block raised, and no hold was
     lost."""
     fault(server, crowd)
@@ -102,7 +104,7 @@ def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: C
     assert crowd.kept == 2
 
 
-def test_holders_forgotten_by_the_server_learn_of_their_loss(polling: None, server: RedisServer, crowd: Crowd) -> None:
+def test_loss_of_the_servers_data_is_reported_to_the_holders(polling: None, server: RedisServer, crowd: Crowd) -> None:
     """[L3] [H1] [L22] Every hold that overlapped with another one is reported lost; all members go on."""
     for _ in range(2):
         server.flush()
@@ -112,7 +114,7 @@ def test_holders_forgotten_by_the_server_learn_of_their_loss(polling: None, serv
     assert crowd.kept == 0
 
 
-def test_a_full_server_refuses_and_then_serves(polling: None, server: RedisServer, crowd: Crowd) -> None:
+def test_waiters_acquire_after_a_full_server_has_memory_again(polling: None, server: RedisServer, crowd: Crowd) -> None:
     """[E14] [H11] [L43] Waiters retry while the memory is full; when there is room all members hold the lock again."""
     server.command("CONFIG", "SET", "maxmemory", 1000)
     eventually(lambda: "errorstat_OOM:count=2" in server.command("INFO", "errorstats"))

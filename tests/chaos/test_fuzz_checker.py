@@ -81,7 +81,7 @@ def violations(*parts: Lines, end: float = 3.0) -> list[str]:
 STALE = {"lost": True, "outcome": LOST}
 """The report to a holder that was stopped for too long."""
 
-RIGHT = {
+CORRECT = {
     "the lease of the dead runs out": [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 1.2, 1.3)],
     "stopped, overtaken and notified": [
         visit(1, 11, 0.1, 2.1, **STALE),
@@ -135,7 +135,7 @@ LATER = visit(9, 99, 2.5, 2.6)
 
 
 def test_correct_history_has_no_violation() -> None:
-    for name, history in RIGHT.items():
+    for name, history in CORRECT.items():
         assert violations(*history, LATER) == [], name
 
 

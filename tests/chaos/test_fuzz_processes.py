@@ -64,13 +64,13 @@ def run(history: History, tmp_path: Path) -> Run:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize(("face", "terms"), VARIANTS if LONG else VARIANTS[:2])
+@pytest.mark.parametrize(("face", "lease_kind"), VARIANTS if LONG else VARIANTS[:2])
 def test_processes_killed_and_stopped_keep_mutual_exclusion(
-    face: str, terms: str, run: Run, history: History, open_locks: Callable[..., Locks], redis_url: str
+    face: str, lease_kind: str, run: Run, history: History, open_locks: Callable[..., Locks], redis_url: str
 ) -> None:
     """[L2] [L5] [L41] [E16] Holds don't overlap, fences rise, losses are reported, no wait is long."""
     seed = int(os.environ.get("FUZZ_SEED") or random.getrandbits(32))
-    config = Config(0, redis_url, history.url, face, renew=terms == "renewed")
+    config = Config(0, redis_url, history.url, face, renew=lease_kind == "renewed")
     lock = open_locks(redis_url, OPTIONS={"socket_timeout": 2}).lock("fuzz", expire=LEASE)
 
     def holder() -> int | None:

@@ -1,8 +1,8 @@
 """An exception at every point of the code: raised by a signal handler, or thrown into a cancelled task.
 
 A trace function counts the executed lines of the package during a scenario, and raises at one of them. The scenario is
-repeated, with the exception one line later, until it completes. Afterwards no lock, no local queue and no registered waiter
-may be left.
+repeated, with the exception one line later, until it completes. Afterwards no lock, no local queue and no registered
+waiter may be left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.probes.client import is_registered, queue_count
 
 
 class SoftTimeLimitExceeded(Exception):
-    """As Celery's: an Exception, which an `except Exception` would catch."""
+    """Like Celery's: an Exception, which an `except Exception` would catch."""
 
 
 PACKAGE = str(Path(django_redis_locks.__file__).parent)
@@ -43,8 +43,8 @@ OUT_OF_REACH = {"__exit__", "release"}
 
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: objects that an interruption leaves must not be collected during the next scenario.
-    One may be an unassigned connection; the collector may finalize its socket before its owner."""
+    """Disable the garbage collector: objects that an interruption leaves must not be collected during the next
+    scenario. One may be an unassigned connection; the collector may finalize its socket before its owner."""
     gc.disable()
     yield
     with warnings.catch_warnings():
@@ -65,14 +65,14 @@ def client(request: pytest.FixtureRequest, settings: Any) -> Locks:
     return locks["default"]
 
 
-class Strike:
-    """Raises at the n-th line of the package that this thread runs through."""
+class InterruptionAtLine:
+    """Raises at the n-th line of the package that this thread executes."""
 
     def __init__(self, number: int, error: type[BaseException]) -> None:
         self._left = number
         self._error = error
         self._begun: set[object] = set()
-        self.struck = False
+        self.raised = False
         self.where = ""
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class Strike:
             begun = frame, frame.f_lineno
             if not self._out_of_reach(frame, begun):
                 if self._left == 0:
-                    self.struck = True
+                    self.raised = True
                     self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
                     sys.settrace(None)
                     raise self._error
@@ -100,24 +100,24 @@ class Strike:
         return self._line
 
     def _out_of_reach(self, frame: FrameType, begun: tuple[FrameType, int]) -> bool:
-        """No signal is handled at a ``try:``, nor between the body of a ``with`` and its end, where a mutex is released:
-        that is when a line with a ``with`` comes for the second time."""
+        """No signal is handled at a ``try:``, nor between the body of a ``with`` and its end, where a mutex is
+        released: that is when a line with a ``with`` comes for the second time."""
         if frame.f_code.co_name in OUT_OF_REACH and frame not in self._begun:
             return True
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         return text == "try:" or (begun in self._begun and text.startswith("with "))
 
 
-def at_every_line(client: Locks, error: type[BaseException], story: Callable[[Strike], object]) -> None:
+def at_every_line(client: Locks, error: type[BaseException], scenario: Callable[[InterruptionAtLine], object]) -> None:
     number = 0
     while True:
-        strike = Strike(number, error)
+        interruption = InterruptionAtLine(number, error)
         try:
-            story(strike)
+            scenario(interruption)
         except error:
-            assert strike.struck
-        nothing_left(client, strike.where)
-        if not strike.struck:
+            assert interruption.raised
+        nothing_left(client, interruption.where)
+        if not interruption.raised:
             break
         number += 1
     assert number > 50, "it hardly ran"
@@ -134,44 +134,44 @@ def nothing_left(client: Locks, where: str) -> None:
     assert queue_count(client) == 0, where
 
 
-def calls(client: Locks, strike: Strike) -> None:
-    with strike:
+def calls(client: Locks, interruption: InterruptionAtLine) -> None:
+    with interruption:
         client.lock("a").acquire().release()
 
 
-def block(client: Locks, strike: Strike) -> None:
-    with strike, client.lock("a"):
+def block(client: Locks, interruption: InterruptionAtLine) -> None:
+    with interruption, client.lock("a"):
         pass
 
 
-def reentry(client: Locks, strike: Strike) -> None:
-    """What interrupts the inner block leaves the outer one held."""
+def reentry(client: Locks, interruption: InterruptionAtLine) -> None:
+    """An interruption of the inner block leaves the outer one held."""
     lock = client.rlock("a")
     with lock as outer:
         try:
-            with strike, lock:
+            with interruption, lock:
                 pass
         finally:
             outer.ensure_held(confirm=True)
 
 
-@pytest.mark.parametrize("story", [calls, block, reentry])
+@pytest.mark.parametrize("scenario", [calls, block, reentry])
 def test_interrupted_call_or_block_leaves_nothing(
-    client: Locks, story: Callable[[Locks, Strike], None], request: pytest.FixtureRequest
+    client: Locks, scenario: Callable[[Locks, InterruptionAtLine], None], request: pytest.FixtureRequest
 ) -> None:
     """[L15] [L16] [E7] [L4] [H15] [H17] An interrupted acquire leaves nothing; the maintenance thread completes an
     interrupted release. Calls and blocks run the same lines, each with one of the two exceptions."""
     on_redis = client.settings.location.startswith("redis://")
-    error = KeyboardInterrupt if on_redis is (story is block) else SoftTimeLimitExceeded
-    at_every_line(client, error, lambda strike: story(client, strike))
+    error = KeyboardInterrupt if on_redis is (scenario is block) else SoftTimeLimitExceeded
+    at_every_line(client, error, lambda interruption: scenario(client, interruption))
 
 
 @pytest.mark.parametrize(("client", "where"), [("memory", "here"), ("redis", "elsewhere")], indirect=["client"])
 def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> None:
-    """[H3] [H9] [L29] Whether the waiter was woken, was handed the lock, or neither: the next waiter acquires the lock, and
-    no waiter stays registered."""
+    """[H3] [H9] [L29] Whether the waiter was woken, was handed the lock, or neither: the next waiter acquires the lock,
+    and no waiter stays registered."""
 
-    def story(strike: Strike) -> None:
+    def scenario(interruption: InterruptionAtLine) -> None:
         held, asked, done = threading.Event(), threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -186,14 +186,14 @@ def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> Non
         thread.start()
         assert held.wait(20)
         try:
-            with strike:
+            with interruption:
                 grant = client.lock("a").acquire()
             grant.release()
         finally:
             done.set()
             thread.join(20)
 
-    at_every_line(client, KeyboardInterrupt, story)
+    at_every_line(client, KeyboardInterrupt, scenario)
 
 
 class Cancelling:
@@ -203,7 +203,7 @@ class Cancelling:
         self._coroutine = coroutine
         self._at = at
         self._times = times
-        self.struck = False
+        self.raised = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         steps = self._coroutine.__await__()
@@ -217,7 +217,7 @@ class Cancelling:
                 return done.value
             error = None
             if self._at <= suspensions < self._at + self._times:
-                self.struck = True
+                self.raised = True
                 error = asyncio.CancelledError()
                 if waited_for is not None:
                     waited_for._asyncio_future_blocking = False
@@ -234,7 +234,7 @@ def test_task_cancelled_at_every_await_leaves_nothing(client: Locks, contended: 
     """[L16] [H3] [E7] [D40] Once, and again while the first cancellation is handled; in acquire, in release and in the
     queue."""
 
-    async def story(at: int, times: int) -> bool:
+    async def scenario(at: int, times: int) -> bool:
         held, free = asyncio.Event(), asyncio.Event()
 
         async def hold() -> None:
@@ -257,24 +257,24 @@ def test_task_cancelled_at_every_await_leaves_nothing(client: Locks, contended: 
         cancelling = Cancelling(work(), at, times)
         task = asyncio.create_task(cancelled())
         await asyncio.wait([task])
-        assert cancelling.struck or task.exception() is None
+        assert cancelling.raised or task.exception() is None
         if holder is not None:
             await holder
-        return cancelling.struck
+        return cancelling.raised
 
     with asyncio.Runner() as runner:
         for times in (1, 2):
             number = 0
-            while runner.run(story(number, times)):
+            while runner.run(scenario(number, times)):
                 nothing_left(client, f"suspension {number}")
                 number += 1
             assert number or not contended, "it was never suspended"
 
 
 @pytest.fixture
-def struck() -> Iterator[Callable[[float], None]]:
-    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt after this many seconds, or a little later if Python's logging is
-    executing, which redis-py calls for each connection: up to Python 3.12 its mutex would stay locked."""
+def raise_after() -> Iterator[Callable[[float], None]]:
+    """`raise_after(0.001)`: SIGALRM raises KeyboardInterrupt after this many seconds, or a little later if Python's
+    logging is executing, which redis-py calls for each connection: up to Python 3.12 its mutex would stay locked."""
 
     def raise_it(number: int, frame: FrameType | None) -> None:
         while frame is not None:
@@ -292,7 +292,7 @@ def struck() -> Iterator[Callable[[float], None]]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was being created
 @pytest.mark.parametrize("client", ["redis"], indirect=True)
-def test_timer_that_strikes_within_system_calls_leaves_nothing(client: Locks, struck: Callable[[float], None]) -> None:
+def test_signal_during_a_system_call_leaves_nothing(client: Locks, raise_after: Callable[[float], None]) -> None:
     """[H21] [L16] Inside system calls, which no trace function sees: send, recv, and the sleep of a waiter."""
     rest = threading.Event()
     end = clock.now() + 1.5
@@ -301,13 +301,13 @@ def test_timer_that_strikes_within_system_calls_leaves_nothing(client: Locks, st
         assert clock.now() < end + 30
         try:
             try:
-                struck(random.uniform(0.0001, 0.002))
+                raise_after(random.uniform(0.0001, 0.002))
                 with client.lock("b"):
                     pass
                 with client.lock("b"):
                     time.sleep(0.0005)
             finally:
-                struck(0)
+                raise_after(0)
         except KeyboardInterrupt:
             strikes += 1
             rest.wait(0.001)

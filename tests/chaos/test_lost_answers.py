@@ -21,10 +21,11 @@ def names(direct: redis.Redis) -> list[str]:
     return [key for key in direct.keys("lock:*") if ":k:" in key]
 
 
-def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_nothing(
+def test_attempt_without_wait_and_without_reply_raises_and_leaves_nothing(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[L16] [F15] An unknown outcome is no "busy"; a lock that it may have left is deleted at once, not after its lease."""
+    """[L16] [F15] An unknown outcome isn't "busy"; a lock that it may have left is deleted at once, not after its
+    lease."""
     proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(LockBackendError, match=r"alias 'default'.*no answer"):
         face.acquire(proxied.lock("a", expire=30), timeout=0)
@@ -34,7 +35,8 @@ def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_not
 def test_late_copy_of_acquire_is_freed_within_seconds(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[H2a] The first copy of the request arrives after the release: a token without a hold is deleted within seconds."""
+    """[H2a] The first copy of the request arrives after the release: a token without a hold is deleted within
+    seconds."""
     proxy.plan("delay", "request", of="lock/acquire")
     grant = face.acquire(proxied.lock("a", expire=60), timeout=20)
     assert grant is not None
@@ -75,7 +77,7 @@ def test_a_forced_release_survives_a_lost_answer(
     assert [event.reason for event in events if isinstance(event, ForceReleased)] == ["a test"]
 
 
-def test_with_a_store_that_went_down_ends_quietly(
+def test_with_block_whose_store_went_down_ends_without_an_error(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F12] The section was protected until its end: the block doesn't raise, and the failed release is logged."""
@@ -89,8 +91,8 @@ def test_with_a_store_that_went_down_ends_quietly(
 
 @pytest.mark.parametrize("fate", ["drop reply", "cut reply", "drop request", "cut request"])
 def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
-    """[L12] [E1] [H2] The repeated request has the same token, so the reply is a grant and not "busy". The lease counts from
-    the attempt with a reply."""
+    """[L12] [E1] [H2] The repeated request has the same token, so the reply is a grant and not "busy". The lease counts
+    from the attempt with a reply."""
     proxy.plan(*fate.split(), of="lock/acquire")
     begin = clock.now()
     grant = face.acquire(proxied.lock("a", expire=60), timeout=20)

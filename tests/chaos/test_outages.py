@@ -112,10 +112,10 @@ def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: 
 
 def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L22] For all waiters of one queue."""
-    cap, trouble = 0.3, 0.8
+    cap, backend_wait = 0.3, 0.8
     tune(max_poll_interval=cap)
     server = make_server()
-    theirs, ours = open_lock(server.url(), expire=60, BACKEND_WAIT=trouble)
+    theirs, ours = open_lock(server.url(), expire=60, BACKEND_WAIT=backend_wait)
     theirs.acquire()
     waiters = [*pair(ours, timeout=-1), *(start(lambda: ours.acquire(timeout=-1)) for _ in range(5))]
     wait_until_registered(server)
@@ -123,7 +123,7 @@ def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lo
     server.kill()
     for waiter in waiters:
         failed(waiter)
-    assert trouble - cap < clock.now() - begin < cap + trouble + BUSY
+    assert backend_wait - cap < clock.now() - begin < cap + backend_wait + BUSY
 
 
 @pytest.mark.chaos
@@ -231,7 +231,7 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
     server = make_server(maxmemory_policy="noeviction")
     lock = open_locks(server.url()).lock("a", expire=LEASE, renew=True)
     grant = lock.acquire()
-    heir = start(lambda: lock.acquire(timeout=60))
+    waiter = start(lambda: lock.acquire(timeout=60))
     wait_until_registered(server, 1)
     server.command("CONFIG", "SET", "maxmemory", "1kb")
     before = script_calls(server)
@@ -239,10 +239,10 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
     renewed(grant)
     eventually(lambda: script_calls(server) >= before + 12 and not server.command("EXISTS", WAITERS))
     grant.release()
-    inherited = heir.result(20)
-    assert inherited.fence > grant.fence
+    handed_over = waiter.result(20)
+    assert handed_over.fence > grant.fence
     assert not task.done()
-    inherited.release()
+    handed_over.release()
     assert thread.result(20)
     with pytest.raises(LockBackendError, match=r"OOM.*at maxmemory; raise it"):
         lock.acquire(timeout=CAP)

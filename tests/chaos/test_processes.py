@@ -115,7 +115,7 @@ def interrupt_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_interrupted_read_spoils_no_later_answer(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+def test_interrupted_read_affects_no_later_reply(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
     """[H21] [H15] The connection with the unread reply is closed, and a lock that the request left is deleted."""
     proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(Interrupted), interrupt_after(0.1):

@@ -110,14 +110,16 @@ def test_on_lost_of_a_fixed_lease_is_called_at_its_end(open_locks: Open, redis_u
     client = open_locks(redis_url)
     extended = False
     while not extended:  # repeated, since the first lease may end while the machine is suspended
-        told: list[float] = []
+        reported: list[float] = []
         begin = clock.now()
-        grant = client.lock("a", expire=0.2, on_lost=lambda grant, told=told: told.append(clock.now())).acquire()
+        grant = client.lock(
+            "a", expire=0.2, on_lost=lambda grant, reported=reported: reported.append(clock.now())
+        ).acquire()
         with contextlib.suppress(LockLost):
             grant.extend(0.6)
             extended = True
-    eventually(lambda: told)
-    assert 0.5 < told[0] - begin < 0.6 + BUSY
+    eventually(lambda: reported)
+    assert 0.5 < reported[0] - begin < 0.6 + BUSY
 
 
 def test_end_of_the_interpreter_sends_pending_releases(
@@ -160,31 +162,33 @@ def test_lasting_outage_ends_the_hold_by_its_deadline(
     """[L2] [L3] [L10] `lost` is set at the local deadline, never later than the lease ends on the server. A stopped
     server still accepts connections: neither a missing reply nor a handshake delays the notice."""
     server = make_server()
-    told: list[float] = []
+    reported: list[float] = []
     client = open_locks(server.url(), OPTIONS={"socket_timeout": 30, "socket_connect_timeout": 30})
     begin = clock.now()
-    grant = client.lock("a", expire=1, renew=True, on_lost=lambda grant: told.append(clock.now() - begin)).acquire()
+    grant = client.lock("a", expire=1, renew=True, on_lost=lambda grant: reported.append(clock.now() - begin)).acquire()
     server.pause() if silent else server.kill()
     try:
-        eventually(lambda: told, seconds=60)
+        eventually(lambda: reported, seconds=60)
     finally:
         if silent:
             server.resume()
-    assert told[0] < 1 + BUSY
+    assert reported[0] < 1 + BUSY
     for attempt in (grant.ensure_held, grant.release):
         with pytest.raises(LockLost):
             attempt()
 
 
-def test_hold_of_a_dead_owner_ends_without_the_collector(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+def test_hold_of_an_ended_owner_ends_without_garbage_collection(
+    proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
     """[H6] [X5] A thread ends after its lock was granted at the second attempt, or after NOSCRIPT: no frame of a
     traceback may keep the grant, and its renewal, alive until the garbage collector runs."""
     lock = proxied.lock("a", expire=0.4, renew=True)
     gc.collect()
     gc.disable()
     try:
-        for hurt in (direct.script_flush, lambda: proxy.plan("cut", "request", of="lock/acquire")):
-            hurt()
+        for inject_fault in (direct.script_flush, lambda: proxy.plan("cut", "request", of="lock/acquire")):
+            inject_fault()
             in_thread(lambda: bool(lock.acquire()))
             eventually(lambda: not direct.exists(KEY))
     finally:

@@ -66,7 +66,7 @@ UNEXPECTED_BY = {
 
 
 class Caller:
-    """Takes one step after the other on a server that replies badly to some, and checks what is left behind."""
+    """Takes steps on a server that replies wrongly to some, and checks what is left behind."""
 
     def __init__(self, proxy: Proxy, client: Locks, face: Face, direct: redis.Redis) -> None:
         self.proxy = proxy
@@ -90,10 +90,10 @@ class Caller:
             self.face.release(grant)
         return grant
 
-    def fail(self, step: str, hurt: Callable[[], object], context: object) -> str:
-        """Take the step after ``hurt`` was called; return the message of the error."""
+    def fail(self, step: str, inject_fault: Callable[[], object], context: object) -> str:
+        """Take the step after ``inject_fault`` was called; return the message of the error."""
         grant = self.prepare(step)
-        hurt()
+        inject_fault()
         begin = clock.now()
         with pytest.raises(LockBackendError) as caught:
             self.perform(step, grant)
@@ -112,7 +112,7 @@ class Caller:
         return text
 
     def check(self) -> None:
-        """What an unanswered step left in the store goes, and the next grant is what the server says."""
+        """Check that a step without a reply leaves nothing in the store, and that the next grant is correct."""
         eventually(lambda: not self._direct.exists(KEY))
         grant = self.perform("acquire", None)
         assert grant is not None
@@ -139,16 +139,16 @@ def caller(make_caller: Callable[..., Caller]) -> Caller:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_step_with_a_malformed_reply_is_unanswered(caller: Caller, step: str) -> None:
-    """[H15] [H21] It costs the connection; the message names alias and server."""
+def test_step_with_a_malformed_reply_raises_LockBackendError(caller: Caller, step: str) -> None:
+    """[H15] [H21] The connection is closed; the message names alias and server."""
     for fault in MALFORMED:
         text = caller.fail(step, lambda fault=fault: caller.proxy.insist(fault), fault)
         assert "alias 'default': no answer from redis://127.0.0.1:" in text, fault
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_step_with_an_unexpected_reply_is_unanswered(caller: Caller, step: str) -> None:
-    """[H15] [L16] [F10] No grant, no "busy", nothing extended, released or lost; what the server did is undone."""
+def test_step_with_an_unexpected_reply_raises_LockBackendError(caller: Caller, step: str) -> None:
+    """[H15] [L16] [F10] Nothing is granted, busy, extended, released or lost; changes in the store are undone."""
     of = {"acquire": "lock/acquire", "extend": "lock/renew", "release": "lock/release"}[step]
     direction = "request" if step == "release" else "reply"  # a release that isn't carried out is tried again
     for data in UNEXPECTED_BY[step]:
@@ -168,7 +168,7 @@ def test_locked_with_an_unexpected_reply_raises_LockBackendError(caller: Caller)
 
 
 def test_step_with_an_error_reply_raises_its_text(caller: Caller) -> None:
-    """[L20] The message repeats the server's words, even unreadable ones; what the step did before goes."""
+    """[L20] The message contains the server's text, even an unreadable one; changes in the store are undone."""
     for step in STEPS:
         for data, pattern in ERRORS.items():
             fault = Fault("replace", "reply", data=data)
@@ -178,7 +178,7 @@ def test_step_with_an_error_reply_raises_its_text(caller: Caller) -> None:
 
 @pytest.mark.chaos
 def test_step_with_an_unfinished_reply_fails_after_the_socket_timeout(make_caller: Callable[..., Caller]) -> None:
-    """[F15] [L9] One attempt takes the socket timeout and no more, and the message says so."""
+    """[F15] [L9] One attempt takes at most the socket timeout, and the message says so."""
     caller = make_caller(2 * SILENCE)
     for step in STEPS:
         text = caller.fail(step, lambda: caller.proxy.insist(Fault("freeze", "reply", data=PART)), step)
@@ -186,7 +186,7 @@ def test_step_with_an_unfinished_reply_fails_after_the_socket_timeout(make_calle
 
 
 def test_step_on_connections_that_close_fails(caller: Caller) -> None:
-    """[H24] A connection that was open before is worth another try at once; on its successor it is a failure."""
+    """[H24] On an idle connection the step is repeated at once; on a new connection it fails."""
     for step in STEPS:
         for data in (b"", PART):
             fault = Fault("cut", "reply", data=data)
@@ -208,7 +208,7 @@ def test_step_on_a_connection_that_closes_once_is_tried_again(caller: Caller) ->
 
 @pytest.mark.chaos
 def test_step_on_connections_that_are_never_served_fails(make_caller: Callable[..., Caller]) -> None:
-    """[L22] The server accepts connections and that is all: a load balancer without anything behind it."""
+    """[L22] The server only accepts connections, like a load balancer without a backend."""
     caller = make_caller(2 * SILENCE)
     for fault in (Fault("cut"), Fault("cut", data=HTML), Fault("freeze")):
 
@@ -222,8 +222,8 @@ def test_step_on_connections_that_are_never_served_fails(make_caller: Callable[.
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_with_unexpected_replies_goes_on(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
-    """[L9] The maintenance thread tries again, and takes none of them for "renewed" or "lost"."""
+def test_renewal_with_unexpected_replies_is_repeated(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+    """[L9] The maintenance thread tries again, and counts none of them as "renewed" or "lost"."""
     grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
     for data in (b"*1\r\n:1\r\n", b"+OK\r\n", b"$-1\r\n"):
         proxy.plan("replace", of="lock/renew", data=data)
@@ -245,7 +245,7 @@ def check_taken(caller: Caller, direct: redis.Redis) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_surplus_reply_closes_the_connection(caller: Caller, proxy: Proxy, direct: redis.Redis, step: str) -> None:
-    """[H21] What is left over is the reply to no later command."""
+    """[H21] The surplus isn't the reply to a later command."""
     for surplus in (GRANTED, b":1\r\n", GRANTED * 3, GRANTED[:-4]):
         grant = caller.prepare(step)
         proxy.plan("replace", "reply", data=b"{reply}" + surplus)
@@ -260,7 +260,7 @@ def test_surplus_reply_closes_the_connection(caller: Caller, proxy: Proxy, direc
 def test_unrequested_reply_on_an_idle_connection_is_dropped(caller: Caller, proxy: Proxy, direct: redis.Redis) -> None:
     """[H21] [H24] It comes some time after the last reply, before the next command."""
     proxy.push(GRANTED)
-    caller.face.sleep(0.06)  # a connection that was busy a moment ago isn't looked at
+    caller.face.sleep(0.06)  # a connection that was used a moment ago isn't checked
     check_taken(caller, direct)
 
 

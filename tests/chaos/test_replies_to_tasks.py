@@ -1,5 +1,5 @@
-"""Many tasks of one event loop on one connection: a lost reply, a cancelled task or a closed connection affects no other
-task's call."""
+"""Many tasks of one event loop on one connection: a lost reply, a cancelled task or a closed connection affects no
+other task's call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def free(direct: redis.Redis) -> None:
 def test_call_with_a_timeout_is_tried_again_on_another_connection(
     open_locks: Callable[..., Locks], proxy: Proxy, direct: redis.Redis, before: int
 ) -> None:
-    """[H20] [H15] Each gets its lock; replies that came before the connection failed count."""
+    """[H20] [H15] Each gets its lock; replies before the failure of the connection count."""
     client = open_locks(proxy.url, OPTIONS={"socket_timeout": 2 * SILENCE})
 
     async def main(fault: Fault) -> None:
@@ -103,8 +103,8 @@ def test_call_without_a_timeout_fails_and_leaves_nothing(
 def test_task_cancelled_at_any_moment_affects_no_other(
     open_locks: Callable[..., Locks], proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[H20] [H21] [L16] [E7] Half of the tasks are cancelled while they connect, send, read, wait or release. The others have
-    their own locks, and in the end all are free."""
+    """[H20] [H21] [L16] [E7] Half of the tasks are cancelled while they connect, send, read, wait or release. The
+    others have their own locks, and in the end all are free."""
     client = open_locks(proxy.url, OPTIONS={"socket_timeout": 30})  # no server is silent
 
     async def one(name: str) -> None:

@@ -35,8 +35,8 @@ def limited(server: RedisServer, rights: list[str], channels: str = "&lock:*") -
     return f"redis://app:pw@127.0.0.1:{server.port}/0"
 
 
-def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
-    """A denied command inside a script raises an error, and doesn't count as "not mine"."""
+def test_missing_right_reports_no_loss(make_server: Make, open_locks: Open) -> None:
+    """A denied command inside a script raises an error, and doesn't count as "not held"."""
     server = make_server()
     url = limited(server, RIGHTS)
     client = open_locks(url)
@@ -101,15 +101,16 @@ def test_use_without_a_right_raises_an_error_that_names_it(make_server: Make, op
 
 
 @pytest.mark.parametrize("missing", ["", "channels", "subscribe", "ping", "publish", "zpopmin", "exists"])
-def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
+def test_listed_rights_suffice_and_those_for_wake_ups_are_optional(
     make_server: Make,
     open_both: Callable[..., list[Locks]],
     tune: Tune,
     caplog: pytest.LogCaptureFixture,
     missing: str,
 ) -> None:
-    """[L28] [H10] [E10] With the rights that the message lists every method works, and waiters are woken. Without a right to
-    subscribe or publish no call fails: releases release, and waiters poll. A denied subscription is logged once."""
+    """[L28] [H10] [E10] With the rights that the message lists every method works, and waiters are woken. Without a
+    right to subscribe or publish no call fails: releases release, and waiters poll. A denied subscription is logged
+    once."""
     warned = missing in {"channels", "subscribe", "ping"}
     server = make_server()
     url = limited(server, [right for right in RIGHTS if right != missing], "" if missing == "channels" else "&lock:*")

@@ -80,7 +80,7 @@ def all_of(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_each_connection_asks_for_its_password(
+def test_each_connection_requests_the_current_password(
     server: RedisServer, open_locks: Open, face: Face, protocol: int
 ) -> None:
     """[H24] A connection is replaced, with the current password and without an error, at its maximum age, or when
@@ -123,7 +123,9 @@ def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any) 
     release_and_collect(grant, waiters)
 
 
-def test_changed_password_is_named_without_being_shown(server: RedisServer, open_locks: Open, face: Face) -> None:
+def test_error_after_a_password_change_does_not_show_the_password(
+    server: RedisServer, open_locks: Open, face: Face
+) -> None:
     """Open connections stay usable. New ones are refused at once; the message suggests a fix and shows neither
     password. A held lock isn't lost, and a lock that couldn't be released is released when the login is correct
     again."""
@@ -153,7 +155,7 @@ def test_changed_password_is_named_without_being_shown(server: RedisServer, open
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_renewal_outlives_the_absence_of_a_user(
+def test_renewal_is_repeated_while_its_user_is_missing(
     server: RedisServer, open_locks: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[L22] A renewal is repeated until the lease ends; the warnings show no password."""
@@ -168,7 +170,9 @@ def test_renewal_outlives_the_absence_of_a_user(
 
 
 @pytest.mark.usefixtures("frequent_renewal")
-def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer, open_locks: Open, face: Face) -> None:
+def test_failing_credential_provider_counts_as_an_unreachable_server(
+    server: RedisServer, open_locks: Open, face: Face
+) -> None:
     """[L9] Waiters and renewals retry whatever it raises, and the message contains its error. A wrong password from it
     is an error of the login."""
     vault = Vault()
@@ -198,7 +202,7 @@ def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer
     face.release(kept)
 
 
-def test_provider_is_not_asked_by_checks_and_refused_beside_a_login(
+def test_credential_provider_is_not_called_by_checks_and_refused_beside_a_login(
     server: RedisServer, open_locks: Open, settings: Any
 ) -> None:
     """[53] The latter is invalid; the message doesn't show the password."""

@@ -26,8 +26,9 @@ Start = Callable[..., Worker]
 def test_each_release_wakes_a_waiter_of_another_process(
     workers: Start, face: tuple[Callable[..., object], ...], direct: redis.Redis
 ) -> None:
-    """[M5] [H8] [L18] Of 200 wake-ups none is lost, and 19 of 20 take less than 50 ms, plus the time for as many switches
-    between processes, which each round measures. One of five runs must succeed, since others may load the machine."""
+    """[M5] [H8] [L18] Of 200 wake-ups none is lost, and 19 of 20 take less than 50 ms, plus the time for as many
+    switches between processes, which each round measures. One of five runs must succeed, since others may load the
+    machine."""
     holder, waiter = workers("holder", max_poll_interval=CAP), workers("waiter", max_poll_interval=CAP)
     assert any(in_milliseconds(holder, waiter, face, direct) for _ in range(5))
 
@@ -52,8 +53,9 @@ def in_milliseconds(
     return sorted(delays)[190] < 0.05 + sorted(switches)[190]
 
 
-def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H10] [L29] The first registered waiter was killed: no process receives its message, so the release wakes the next."""
+def test_dead_waiter_is_skipped(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+    """[H10] [L29] The first registered waiter was killed: no process receives its message, so the release wakes the
+    next."""
     dead, alive = workers("dead", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     dead.start(acquire, "a")
     wait_until_registered(direct, 1)
@@ -67,11 +69,11 @@ def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redi
 
 
 @pytest.mark.parametrize("how", ["SIGSTOP", "a blocked loop"])
-def test_woken_waiter_that_does_not_run_costs_others_no_more_than_the_cap(
+def test_stopped_woken_waiter_delays_others_by_at_most_the_poll_interval(
     workers: Start, holder: Worker, direct: redis.Redis, how: str
 ) -> None:
-    """[H8] [H12] Its connection receives the message, but the process doesn't run. The next waiter polls and acquires, and
-    the stopped one acquires later."""
+    """[H8] [H12] Its connection receives the message, but the process doesn't run. The next waiter polls and acquires,
+    and the stopped one acquires later."""
     stopped = workers("stopped", max_poll_interval=CAP)  # it stays registered for two poll intervals
     other = workers("other", max_poll_interval=0.5)
     first = stopped.start(acquire if how == "SIGSTOP" else aacquire, "a")
@@ -145,9 +147,9 @@ def test_loop_that_was_closed_passes_its_wake_up_on(workers: Start, holder: Work
     assert closed.call(acquire, "a")
 
 
-def test_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H12] The threads of the process are registered separately, and are woken although the loop is blocked, as are later
-    threads. The loop's task acquires the lock when the loop runs again."""
+def test_blocked_loop_delays_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+    """[H12] The threads of the process are registered separately, and are woken although the loop is blocked, as are
+    later threads. The loop's task acquires the lock when the loop runs again."""
     process = workers("process", max_poll_interval=CAP)
     waiting = process.start(acquire, "a")
     wait_until_registered(direct, 1)

@@ -1,5 +1,5 @@
-"""Checks a history for violations of mutual exclusion, wrong reports to a holder, and lost wake-ups. Starvation is judged by
-tests/chaos/test_fairness.py, and by the simulation.
+"""Checks a history for violations of mutual exclusion, wrong reports to a holder, and lost wake-ups. Starvation is
+checked by tests/chaos/test_fairness.py, and by the simulation.
 
 A hold may end without its holder's doing in one way only: its lease runs out. A holder that was killed or stopped still
 has the lock until then. So of any two holds that overlap in the history the older one
@@ -37,8 +37,8 @@ from tests.chaos.fuzz.history import (
 from tests.chaos.fuzz.timeline import Hold, Timeline
 
 GAP = 1.5
-"""Seconds of running time from a release, or from a signal to the holder, to the next entry: the lease, the spread of the
-retries, and a margin. Time in which the machine let one of the processes wait doesn't count."""
+"""Seconds of running time from a release, or from a signal to the holder, to the next entry: the lease, the spread of
+the retries, and a margin. Time in which the machine let one of the processes wait doesn't count."""
 
 
 Pair: TypeAlias = tuple[Hold, Hold]
