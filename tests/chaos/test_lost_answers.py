@@ -62,7 +62,7 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
     grant.ensure_held()
 
 
-def test_a_forced_release_survives_a_lost_answer(
+def test_forced_release_succeeds_after_a_lost_reply(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event]
 ) -> None:
     """[H15] [E1] The first attempt freed the lock, but its reply was lost: the release returns, and logs it as
@@ -90,7 +90,7 @@ def test_with_block_whose_store_went_down_ends_without_an_error(
 
 
 @pytest.mark.parametrize("fate", ["drop reply", "cut reply", "drop request", "cut request"])
-def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
+def test_acquire_succeeds_after_a_lost_reply(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
     """[L12] [E1] [H2] The repeated request has the same token, so the reply is a grant and not "busy". The lease counts
     from the attempt with a reply."""
     proxy.plan(*fate.split(), of="lock/acquire")
@@ -102,7 +102,7 @@ def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, prox
     face.release(grant)
 
 
-def test_release_survives_a_lost_answer(
+def test_release_succeeds_after_a_lost_reply(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, events: list[Event]
 ) -> None:
     """[E12] [H15] [L14] [L15] After a release without a reply "not mine" is a success, reported as unconfirmed."""

@@ -46,7 +46,9 @@ def failed(waiter: Future[object]) -> float:
     return clock.now()
 
 
-def test_unreachable_server_is_an_error_in_time(open_locks: Callable[..., Locks], make_server: Make) -> None:
+def test_call_to_an_unreachable_server_raises_LockBackendError_in_time(
+    open_locks: Callable[..., Locks], make_server: Make
+) -> None:
     """[F15] Without a wait at once, otherwise when it ends; the message names the alias and a fix."""
     server = make_server()
     server.kill()
@@ -252,7 +254,9 @@ def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[
     assert all(waiter.result(20) for waiter in (task, *pair(lock)))
 
 
-def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, open_lock: Open, tune: Tune) -> None:
+def test_half_open_subscription_is_replaced_within_two_poll_intervals(
+    make_server: Make, open_lock: Open, tune: Tune
+) -> None:
     """[H10] [L24] Messages are sent to a dead connection: the waiters poll. While there is a waiter the silence is
     noticed within two poll intervals, and the next message arrives."""
     tune(max_poll_interval=CAP)

@@ -83,7 +83,9 @@ def use(server: RedisServer, client: Locks) -> None:
         client.lock("list").acquire()
 
 
-def test_use_without_a_right_raises_an_error_that_names_it(make_server: Make, open_locks: Open, tune: Tune) -> None:
+def test_call_without_a_required_right_raises_an_error_that_names_it(
+    make_server: Make, open_locks: Open, tune: Tune
+) -> None:
     """[H2] The changes that a script made before the error are undone."""
     tune(max_poll_interval=CAP)
     server = make_server()

@@ -327,7 +327,7 @@ def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Ca
     assert not alice(locks.record("job:export:t1").put, mine, fields_of("t1", "done"))
 
 
-@pytest.mark.exact("a force whose answer was lost may have freed something")
+@pytest.mark.exact("a forced release whose reply was lost may have freed the lock")
 def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob: Caller) -> None:
     """[D58] The job may have begun since the display."""
     record = queue(alice, "t1")
@@ -343,7 +343,7 @@ def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob:
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0)
 
 
-@pytest.mark.exact("a force whose answer was lost may have freed something")
+@pytest.mark.exact("a forced release whose reply was lost may have freed the lock")
 def test_force_release_of_an_unlisted_record_frees_nothing(alice: Caller) -> None:
     """[L45] Its writer doesn't offer it to operators, and it may be foreign."""
     alice(locks.record("report:1").put, None, fields_of("t1", "running"), 60)

@@ -210,7 +210,7 @@ def test_on_lost_is_called_at_the_end_of_a_fixed_lease_and_not_after_a_release(
     assert [event.fence for event in events if isinstance(event, Lost)] == [grant.fence]
 
 
-def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller, bob: Caller) -> None:
+def test_on_lost_with_cancel_cancels_the_acquiring_task(face: Face, alice: Caller, bob: Caller) -> None:
     """[F11] A thread can't be cancelled, so its acquire refuses the option."""
     lock = face.lock(expire=0.15, renew=True, on_lost="cancel")
     if not face.is_async:
@@ -231,7 +231,7 @@ def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller
         future.result(PATIENCE)
 
 
-def test_lock_without_auto_release_stays_and_is_not_kept_or_reported(
+def test_lock_without_auto_release_lasts_for_its_lease_and_reports_no_loss(
     face: Face, alice: Caller, events: list[Event]
 ) -> None:
     """[E3] Its caller doesn't own it: another acquire sends a request. A late release raises LockLost without an event.

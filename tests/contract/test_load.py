@@ -14,7 +14,7 @@ pytestmark = threads_only  # test_load_waiting.py uses both APIs
 # Claims
 
 
-def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
+def test_claim_is_held_and_busy_for_others_until_its_lease_ends(
     any_load: LoadCalls, alice: Caller, bob: Caller
 ) -> None:
     """[S32] By the store's clock. A repeated claim succeeds, as after a lost reply."""

@@ -192,7 +192,7 @@ def test_a_second_release_of_a_grant_does_nothing(face: Face, alice: Caller, bob
     bob(other.ensure_held, confirm=True)
 
 
-def test_with_a_grant_releases_it_once_in_any_caller(face: Face, alice: Caller, bob: Caller) -> None:
+def test_with_block_on_a_grant_releases_it_once_in_any_caller(face: Face, alice: Caller, bob: Caller) -> None:
     """[F4] [L4] A body may release it earlier; the end of the block doesn't replace the body's error."""
     lock = face.lock()
     with inside(bob, alice(lock.acquire)):
@@ -205,7 +205,9 @@ def test_with_a_grant_releases_it_once_in_any_caller(face: Face, alice: Caller, 
     assert not alice(lock.locked)
 
 
-def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Face, alice: Caller, bob: Caller) -> None:
+def test_with_block_on_a_grant_that_is_not_held_raises_LockLost_before_its_body(
+    face: Face, alice: Caller, bob: Caller
+) -> None:
     """[L1] ``with lock as lock`` in a loop enters the grant of the previous iteration."""
     lock = face.lock()
     released, lost = alice(lock.acquire), None
@@ -220,7 +222,7 @@ def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Fac
         assert {*commands} <= {"lock/adopt"}, "but for the look at what was forced"
 
 
-def test_with_a_grant_that_a_block_holds_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:
+def test_second_with_block_on_one_grant_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:
     """[L1] The end of the inner block would free the lock during the outer one."""
     lock = face.lock()
     with inside(alice, lock) as grant:
@@ -317,7 +319,7 @@ def test_a_lock_without_an_index_works(face: Face, alice: Caller, bob: Caller) -
     assert bob(lock.acquire, blocking=False)
 
 
-@pytest.mark.exact("a release whose first answer is lost is reported as unconfirmed")
+@pytest.mark.exact("a release whose first reply is lost is reported as unconfirmed")
 def test_each_event_is_reported_once(face: Face, alice: Caller, bob: Caller, events: list[Any]) -> None:
     """Acquired, contended and released, with the fields for signals and metrics."""
     lock = face.lock(name="things", wait=0)

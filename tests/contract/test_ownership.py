@@ -77,7 +77,7 @@ def test_a_copied_context_owns_nothing(face: Face, alice: Caller, bob: Caller) -
     assert call(lock.acquire, timeout=20)
 
 
-def test_exit_of_a_with_that_never_began_raises_LockNotOwned(face: Face, alice: Caller, bob: Caller) -> None:
+def test_exit_of_a_with_block_that_never_began_raises_LockNotOwned(face: Face, alice: Caller, bob: Caller) -> None:
     """[F4] It doesn't end another caller's block, and doesn't replace an exception in flight."""
     lock = face.lock()
     with inside(alice, lock) as grant:
@@ -137,7 +137,7 @@ def test_release_in_a_forked_child_does_nothing(face: Face, alice: Caller, bob: 
     assert not bob(lock.locked)
 
 
-def test_with_that_ends_in_a_forked_child_keeps_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
+def test_with_block_that_ends_in_a_forked_child_keeps_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
     """[F16] The child leaves its parent's block without an error."""
     lock = face.lock(expire=30)
 

@@ -112,7 +112,7 @@ def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypat
     eventually(lambda: alice(record.get) is None)
 
 
-@pytest.mark.exact("a force whose answer was lost may have freed something")
+@pytest.mark.exact("a forced release whose reply was lost may have freed the lock")
 def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, record: RecordRef, alice: Caller) -> None:
     """[L45] The error names the value that was found, and nothing is overwritten."""
     grant = alice(face.lock().acquire)

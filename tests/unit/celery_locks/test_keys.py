@@ -35,7 +35,7 @@ def bound_tenant(self, tenant): ...
 def pay(order, amount=10, *more, currency="EUR", **about): ...
 
 
-def test_key_depends_on_the_call_and_not_on_its_spelling() -> None:
+def test_key_is_equal_for_all_spellings_of_a_call() -> None:
     """[C42] Positional or by name, with or without defaults, in any order, tuple or list."""
     calls = (((7,), {}), ((), {"order": 7}), ((7, 10), {}), ((7,), {"amount": 10}), ((), {"amount": 10, "order": 7}))
     assert len({key(pay, *args, **kwargs) for args, kwargs in (*calls, ((7,), {"currency": "EUR"}))}) == 1

@@ -155,7 +155,7 @@ def test_queued_job_expires_with_its_message(sent: Sent) -> None:
         assert least < sent.job(task).stored_record.lease_left <= most, (declared, options)
 
 
-def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
+def test_submission_sends_no_command_that_scans_keys(sent: Sent) -> None:
     """[C54] Its cost doesn't depend on the number of jobs."""
     task = sent.task()
     sent.redis.config_resetstat()

@@ -36,7 +36,7 @@ class Around(CallsSuper, SingletonTask):
 
 
 @pytest.mark.parametrize("base", [Before, Behind, Around])
-def test_own_call_of_a_task_runs_under_its_lock(base: type, settings: Any) -> None:
+def test_task_with_its_own_call_method_runs_under_its_lock(base: type, settings: Any) -> None:
     """[K1] In any order of the base classes; it is called once."""
     settings.REDIS_LOCKS = MEMORY
     app = Celery("calls", broker="memory://", set_as_current=False)

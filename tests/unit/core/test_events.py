@@ -107,7 +107,7 @@ def test_event_without_logger_and_listener_is_not_made(
             return object.__new__(kind)
 
     monkeypatch.setattr(events, kind.__name__, Made)
-    lock = locks.lock("nobody listens")
+    lock = locks.lock("no listener")
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         with lock:
             assert made == []

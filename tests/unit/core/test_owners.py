@@ -1,4 +1,4 @@
-"""Who owns a grant: a thread or task *and* a context. Whoever has only one of the two is a stranger."""
+"""The owner of a grant: a thread or task *and* a context. A caller with only one of the two isn't the owner."""
 
 from __future__ import annotations
 

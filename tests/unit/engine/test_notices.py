@@ -72,7 +72,7 @@ def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
     assert made == ["on_lost"] * 5 + ["event"] * 2
 
 
-def test_at_once_method_of_on_lost_is_called_before_other_calls() -> None:
+def test_on_lost_method_at_once_is_called_before_other_calls() -> None:
     """[E2] The abort of a Celery run."""
     made: list[str] = []
 

@@ -49,7 +49,7 @@ def test_holds_are_due_in_the_order_of_their_leases(schedule: RenewalSchedule) -
     assert due(schedule, 300.0) == []
 
 
-def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSchedule) -> None:
+def test_hold_scheduled_again_or_late_is_due_by_its_own_time(schedule: RenewalSchedule) -> None:
     """[L10] Python may give the address of a dead hold to a new one: its entry moves to the end. A hold whose reply
     took long is still due first. [H6] The schedule doesn't keep a hold alive."""
     reborn, slow = a_hold(), a_hold()
@@ -60,7 +60,7 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSche
     assert [due(schedule, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
-def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalSchedule) -> None:
+def test_hold_that_another_thread_has_scheduled_keeps_its_entry(schedule: RenewalSchedule) -> None:
     """[E3] [E13] The maintenance thread, which found the hold without renewal before, doesn't replace the entry."""
     hold = a_hold()
     schedule.add(hold, renew_command, 30_000, 100.0, 10.0)

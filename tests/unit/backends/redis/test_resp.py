@@ -170,7 +170,7 @@ def test_request_calls_a_script_with_lengths_in_bytes() -> None:
             assert parts(by_source(command)) == [b"EVAL", script(name).source.encode(), *expected]
 
 
-def test_requests_of_records_and_loads_leave_those_of_locks_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_records_and_loads_evict_no_cached_arguments_of_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """[K11] Keys and nonces of jobs don't recur, and must not displace cached arguments."""
     lock: Command[Any] = Command("lock/release", ("lock:{0}:k:a",), ("t", 30000), int)
     head, values = scripts._cached_heads["lock"], resp.packed.__self__  # type: ignore[attr-defined]

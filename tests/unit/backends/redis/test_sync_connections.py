@@ -106,7 +106,7 @@ def open_many(pool: ConnectionPool, many: int) -> None:
         pool.push(connection, clock.now())
 
 
-def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_after_a_burst_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """[E6] Some at once, the others after `MAX_IDLE_TIME`, also if the process sends nothing more; one stays. They
     aren't replaced all at once either."""
     monkeypatch.setattr(sync_connections, "MAX_IDLE", 20)
