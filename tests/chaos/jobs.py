@@ -18,13 +18,13 @@ grants: dict[str, Grant] = {}
 gates = workers.Gates()
 
 
-class Pass(NamedTuple):
+class CompletedHold(NamedTuple):
     """One hold of a lock. Times are on the machine's clock, which all processes share."""
 
     asked: float
     got: float
     fence: int
-    who: str
+    queue_name: str
 
 
 def _lock(key: str) -> Lock:
@@ -35,23 +35,23 @@ def ping() -> float:
     return clock.now()
 
 
-def acquire(key: str, timeout: float = LEASE) -> Pass | None:
+def acquire(key: str, timeout: float = LEASE) -> CompletedHold | None:
     """Acquire a lock and hold it until ``release``."""
     asked = clock.now()
     return _took(key, asked, _lock(key).acquire(timeout=timeout))
 
 
-async def aacquire(key: str, timeout: float = LEASE) -> Pass | None:
+async def aacquire(key: str, timeout: float = LEASE) -> CompletedHold | None:
     asked = clock.now()
     return _took(key, asked, await _lock(key).aacquire(timeout=timeout))
 
 
-def _took(key: str, asked: float, grant: Grant | None) -> Pass | None:
+def _took(key: str, asked: float, grant: Grant | None) -> CompletedHold | None:
     got = clock.now()
     if grant is None:
         return None
     grants[key] = grant
-    return Pass(asked, got, grant.fence or 0, "")
+    return CompletedHold(asked, got, grant.fence or 0, "")
 
 
 def release(key: str) -> float:
@@ -161,32 +161,32 @@ def order(key: str) -> list[int]:
     return crowds[key].order
 
 
-passed: list[Pass] = []
+holds: list[CompletedHold] = []
 """The holds of the competitors of this process."""
 
 
-def passes() -> int:
-    return len(passed)
+def hold_count() -> int:
+    return len(holds)
 
 
-def compete(key: str, who: str, section: float) -> list[Pass]:
+def compete(key: str, queue_name: str, section: float) -> list[CompletedHold]:
     """Acquire and release again and again until the gate "stop" opens."""
     lock, own = _lock(key), []
     while not gates["stop"].is_set():
         asked = clock.now()
         with lock as grant:
-            own.append(Pass(asked, clock.now(), grant.fence or 0, who))
-            passed.append(own[-1])
+            own.append(CompletedHold(asked, clock.now(), grant.fence or 0, queue_name))
+            holds.append(own[-1])
             time.sleep(section)
     return own
 
 
-async def acompete(key: str, who: str, section: float) -> list[Pass]:
+async def acompete(key: str, queue_name: str, section: float) -> list[CompletedHold]:
     lock, own = _lock(key), []
     while not gates["stop"].is_set():
         asked = clock.now()
         async with lock as grant:
-            own.append(Pass(asked, clock.now(), grant.fence or 0, who))
-            passed.append(own[-1])
+            own.append(CompletedHold(asked, clock.now(), grant.fence or 0, queue_name))
+            holds.append(own[-1])
             await asyncio.sleep(section)
     return own

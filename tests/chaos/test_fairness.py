@@ -14,12 +14,12 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.jobs import Pass, acompete, acquire, compete, open_gate, release
+from tests.chaos.jobs import CompletedHold, acompete, acquire, compete, open_gate, release
 from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, WAITERS, Worker, wait_until_registered
 from tests.waiting import eventually
 
 Start = Callable[..., Worker]
-Competition = Callable[..., list[Pass]]
+Competition = Callable[..., list[CompletedHold]]
 
 SECTION = 0.001
 RUN = 0.7
@@ -28,7 +28,7 @@ RUN = 0.7
 SHORT_RUN = 0.4
 """Seconds that are enough to see starvation."""
 
-ENOUGH = 200
+MIN_HOLDS = 200
 """The minimum of holds, however slow the machine is."""
 
 TRIES = 4
@@ -39,11 +39,11 @@ NO_LIMIT = 1e9
 
 
 @pytest.fixture
-def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]]:
+def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[CompletedHold]]:
     """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the holds of two processes, the second one with four
     threads and four tasks, in the order of the fences. It begins when all queues are registered."""
 
-    def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[Pass]:
+    def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[CompletedHold]:
         starter = workers("starter", **tuning)
         starter.call(acquire, "a")
         processes = [workers(f"process{number}", **tuning) for number in range(len(callers))]
@@ -51,39 +51,39 @@ def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]
         for process, (threads, tasks) in zip(processes, callers, strict=True):
             futures += [process.start(compete, "a", f"{process.name} threads", SECTION) for _ in range(threads)]
             futures += [process.start(acompete, "a", f"{process.name} tasks", SECTION) for _ in range(tasks)]
-        wait_until_registered(direct, count(callers))
+        wait_until_registered(direct, count_queues(callers))
         starter.call(release, "a")
         time.sleep(run)
-        eventually(lambda: sum(process.call(jobs.passes) for process in processes) >= ENOUGH)
+        eventually(lambda: sum(process.call(jobs.hold_count) for process in processes) >= MIN_HOLDS)
         end = jobs.ping()
         for process in processes:
             process.start(open_gate, "stop")
-        passes = [one for future in futures for one in future.result(PATIENCE)]
-        return sorted((one for one in passes if one.got < end), key=lambda one: one.fence)
+        holds = [one for future in futures for one in future.result(PATIENCE)]
+        return sorted((one for one in holds if one.got < end), key=lambda one: one.fence)
 
     return competition
 
 
-def count(callers: Sequence[tuple[int, int]]) -> int:
+def count_queues(callers: Sequence[tuple[int, int]]) -> int:
     """Return the number of queues of processes with these numbers of threads and tasks."""
     return sum(bool(number) for process in callers for number in process)
 
 
-def waits(passes: list[Pass], homes: int) -> list[int]:
+def waits(holds: list[CompletedHold], queue_count: int) -> list[int]:
     """Return for each wait of each queue the number of holds of others, including before its first hold and after its
     last."""
-    last = dict.fromkeys((one.who for one in passes), -1)
-    waits = [len(passes)] * (homes - len(last))
-    for number, one in enumerate(passes):
-        waits.append(number - last[one.who] - 1)
-        last[one.who] = number
-    waits += [len(passes) - 1 - number for number in last.values()]
+    last = dict.fromkeys((one.queue_name for one in holds), -1)
+    waits = [len(holds)] * (queue_count - len(last))
+    for number, one in enumerate(holds):
+        waits.append(number - last[one.queue_name] - 1)
+        last[one.queue_name] = number
+    waits += [len(holds) - 1 - number for number in last.values()]
     return [wait for wait in waits if wait]
 
 
-def repeat_share(passes: list[Pass]) -> float:
+def repeat_share(holds: list[CompletedHold]) -> float:
     """Return the share of holds that followed a hold of the same queue."""
-    return sum(one.who == next_one.who for one, next_one in pairwise(passes)) / len(passes)
+    return sum(one.queue_name == next_one.queue_name for one, next_one in pairwise(holds)) / len(holds)
 
 
 def test_eight_processes_take_turns(competition: Competition) -> None:
@@ -91,9 +91,9 @@ def test_eight_processes_take_turns(competition: Competition) -> None:
     releasing process acquires again before the woken one sends its request, in most cases."""
 
     def fair() -> bool:
-        passes = competition([(1, 0)] * 8)
-        waited = waits(passes, 8)
-        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and repeat_share(passes) < 0.25
+        holds = competition([(1, 0)] * 8)
+        waited = waits(holds, 8)
+        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and repeat_share(holds) < 0.25
 
     assert any(fair() for _ in range(TRIES))
     assert any(repeat_share(competition([(1, 0)] * 8, yield_time=0)) > 0.3 for _ in range(TRIES))
@@ -109,15 +109,15 @@ def test_queue_keeps_the_lock_for_sixteen_hand_overs(
     rounds: a woken queue that the machine then suspends is no longer registered. Without the limit the first process
         keeps
     the lock for ever."""
-    homes = count(processes)
+    queue_count = count_queues(processes)
 
     def fair() -> bool:
-        waited = waits(competition(processes), homes)
-        return 16 <= median(waited) <= (1 + 16) * (homes - 1) + 3 and max(waited) <= 4 * (1 + 16) * homes
+        waited = waits(competition(processes), queue_count)
+        return 16 <= median(waited) <= (1 + 16) * (queue_count - 1) + 3 and max(waited) <= 4 * (1 + 16) * queue_count
 
     def unfair() -> bool:
-        passes = competition(processes, SHORT_RUN, max_hand_overs=NO_LIMIT)
-        return max(waits(passes, homes)) > len(passes) / 2
+        holds = competition(processes, SHORT_RUN, max_hand_overs=NO_LIMIT)
+        return max(waits(holds, queue_count)) > len(holds) / 2
 
     assert any(fair() for _ in range(TRIES))
     assert any(unfair() for _ in range(TRIES))

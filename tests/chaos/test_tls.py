@@ -92,8 +92,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def urls(redis_executable: None, certificates: Certificates) -> Iterator[list[str]]:
-    """The URLs of a server without, and of one with required client certificates. The servers run until the session ends,
-    since cleanups may follow a test."""
+    """The URLs of a server without, and of one with required client certificates. The servers run until the session
+    ends, since cleanups may follow a test."""
     with ExitStack() as stack:
 
         def make(**config: str) -> RedisServer:
@@ -193,8 +193,8 @@ def test_silent_tls_server_fails_requests_after_the_socket_timeout(
 def test_connection_with_a_certificate_that_does_not_fit_is_refused_with_a_hint(
     make_server: Make, urls: list[str], redis_url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[E5] The message says what failed, and which option or part of LOCATION to correct. The host name is verified with
-    every version of redis-py, unless an option disables it."""
+    """[E5] The message says what failed, and which option or part of LOCATION to correct. The host name is verified
+    with every version of redis-py, unless an option disables it."""
     url, strict_url = urls
     elsewhere = f"rediss://127.0.0.1:{encrypting(make_server, certificates, name='elsewhere')[1]}/0"
     ours = {"ssl_ca_certs": certificates.path("ca")}

@@ -28,8 +28,8 @@ async def many(client: Locks) -> None:
 def test_every_transport_serves_threads_and_tasks(
     make_server: Callable[..., RedisServer], open_locks: Callable[..., Locks], tmp_path: Path
 ) -> None:
-    """[L2] Scripts return the same in both protocols; user and database of the URL are used, with the schemes of Redis and
-    Valkey, and never shown. SO_LINGER has no effect on a Unix socket."""
+    """[L2] Scripts return the same in both protocols; user and database of the URL are used, with the schemes of Redis
+    and Valkey, and never shown. SO_LINGER has no effect on a Unix socket."""
     path = f"/tmp/drl-{tmp_path.name[-40:]}.sock"  # a socket's path must be short
     server = make_server(requirepass="s3cret", unixsocket=path)
     for url, options in (

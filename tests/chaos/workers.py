@@ -1,8 +1,8 @@
 """Worker processes that execute jobs with locks.
 
-    worker = workers("waiter", max_poll_interval=60)            # the fixture: its connections are called so, with this Tuning
-    future = worker.start(acquire, "a")           # in a thread of that process; a coroutine function: a task of its loop
-    worker.call(release, "a")                     # the same, and waits for what it returns
+    worker = workers("waiter", max_poll_interval=60)            # the fixture: its connections are called so, with this
+    Tuning future = worker.start(acquire, "a")           # in a thread of that process; a coroutine function: a task of
+    its loop worker.call(release, "a")                     # the same, and waits for what it returns
 
 The jobs are the functions in ``jobs``: their names are sent to the worker, and their results are sent back. A worker is
 forked from a server process with all modules loaded and without locks, which takes some milliseconds.

@@ -183,7 +183,8 @@ STALL = 0.3
 
 
 def watch(history: History, over: threading.Event, worker: int = 0) -> None:
-    """Record when the machine doesn't run this process: then neither a late entry nor the end of a lease is a violation."""
+    """Record when the machine doesn't run this process: then neither a late entry nor the end of a lease is a
+    violation."""
     last = now()
     while not over.wait(0.02):
         woke = now()

@@ -88,7 +88,8 @@ class Timeline:
         self.late = [*apart, (min(here for here, _ in met), max(there for _, there in met))]
 
     def running_time(self, begin: float, end: float) -> float:
-        """Return the seconds in which the machine ran all processes that weren't stopped, on the clock of the history."""
+        """Return the seconds in which the machine ran all processes that weren't stopped, on the clock of the
+        history."""
         return end - begin - sum(max(0.0, min(end, there) - max(begin, here)) for here, there in self.late)
 
     def worker(self, number: int) -> Worker:

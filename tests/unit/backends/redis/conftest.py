@@ -38,8 +38,8 @@ def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
-    """The subscriber checks its connection every 150 ms, and allows a busy server some seconds for a subscription and for
-    the reply to a PING."""
+    """The subscriber checks its connection every 150 ms, and allows a busy server some seconds for a subscription and
+    for the reply to a PING."""
     tune(max_poll_interval=TICK)
     tune(subscribe_timeout=30.0)
     send, listen = subscriber_module.PubSubReader.send, subscriber_module.PubSubReader.next

@@ -13,8 +13,8 @@ Answer = bytes | None | Callable[["ScriptedServer", socket.socket], object]
 
 
 class ScriptedServer:
-    """Replies to each request with the next of ``answers``, or with +PONG when none is left. None sends nothing, b"" closes
-    the connection. Handshakes get +OK and don't count. Only PINGs count as requests."""
+    """Replies to each request with the next of ``answers``, or with +PONG when none is left. None sends nothing, b""
+    closes the connection. Handshakes get +OK and don't count. Only PINGs count as requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -170,8 +170,8 @@ def test_signals_during_a_request_prolong_no_timeout(server: ScriptedServer) -> 
 
 @pytest.mark.parametrize("what", ["handshake", "replies", "request"])
 def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str) -> None:
-    """[L9] All replies arrive in time, or the exchange fails, so that a slow server doesn't delay the renewal of every lock.
-    The next exchange uses another connection."""
+    """[L9] All replies arrive in time, or the exchange fails, so that a slow server doesn't delay the renewal of every
+    lock. The next exchange uses another connection."""
     with closing(Threads(server.url)) as client:
         if what != "handshake":
             client.execute()

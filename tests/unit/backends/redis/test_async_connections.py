@@ -253,8 +253,8 @@ def test_old_connection_is_replaced_after_its_last_reply(make: Make, server: Scr
 
 @pytest.mark.parametrize("cut", [False, True], ids=["read at last", "cut"])
 def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: ScriptedServer, cut: bool) -> None:
-    """[H20] Further requests wait instead of filling the memory. None of them is sent in part, so another connection serves
-    them if this one is lost."""
+    """[H20] Further requests wait instead of filling the memory. None of them is sent in part, so another connection
+    serves them if this one is lost."""
     server.reads.clear()
     server.reply_with(b":1\r\n")
     request = PING + pack("ECHO", "x" * 100_000)
@@ -286,8 +286,8 @@ def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: S
 def test_interruption_fails_every_pending_request(
     make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """[H21] If a signal handler raises while a request is queued, or while replies are assigned, the connection is closed and
-    every pending request fails."""
+    """[H21] If a signal handler raises while a request is queued, or while replies are assigned, the connection is
+    closed and every pending request fails."""
 
     class InterruptError(BaseException):
         pass
@@ -343,8 +343,8 @@ def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: Scripted
 
 
 def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
-    """[D39] [H20] The generators of a loop are closed in any order. A connection that is opened afterwards is closed after its
-    reply, also if its caller was cancelled."""
+    """[D39] [H20] The generators of a loop are closed in any order. A connection that is opened afterwards is closed
+    after its reply, also if its caller was cancelled."""
     connections_opened: list[MultiplexedConnection] = []
 
     async def main() -> None:

@@ -44,8 +44,8 @@ def clients(own_url: str) -> Iterator[Callable[[], int]]:
 def test_release_at_the_end_of_a_loop_leaks_no_connection(
     open_locks: Open, own_url: str, clients: Callable[[], int]
 ) -> None:
-    """[D39] [H20] The generators of a loop are closed together: the one that closes the connections is done before the reply
-    to a release in another one arrives."""
+    """[D39] [H20] The generators of a loop are closed together: the one that closes the connections is done before the
+    reply to a release in another one arrives."""
     client = open_locks(own_url)
     with client.lock("warm up", renew=True):
         pass
@@ -75,7 +75,8 @@ def test_release_at_the_end_of_a_loop_leaks_no_connection(
 @pytest.mark.skipif(os.environ.get("EVENT_LOOP") == "uvloop", reason="uvloop keeps loops that aren't closed")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_dropped_loop_is_collected(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
-    """[E10] A loop that is never closed is collected too, although its connection refers to it. The last loop may stay."""
+    """[E10] A loop that is never closed is collected too, although its connection refers to it. The last loop may
+    stay."""
     client = open_locks(own_url)
     before = clients()
     loops: list[weakref.ref[Any]] = []
@@ -97,7 +98,8 @@ def test_dropped_loop_is_collected(open_locks: Open, own_url: str, clients: Call
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
 def test_closed_loop_is_forgotten_by_the_next_one(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
-    """[H20] The connections of a loop that is closed without `shutdown_asyncgens` are closed when another loop connects."""
+    """[H20] The connections of a loop that is closed without `shutdown_asyncgens` are closed when another loop
+    connects."""
     client = open_locks(own_url)
     before = clients()
     loops: list[weakref.ref[Any]] = []

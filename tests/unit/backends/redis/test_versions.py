@@ -183,8 +183,8 @@ def test_versions_are_those_of_the_distribution() -> None:
 
 
 def test_new_connection_looks_up_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """redis-py reads the metadata of its distribution for each connection, to send its version to the server. That takes
-    longer than connecting."""
+    """redis-py reads the metadata of its distribution for each connection, to send its version to the server. That
+    takes longer than connecting."""
     makers = connection_makers("redis://127.0.0.1:1", {})
     assert versions.incompatibility() is None
 
