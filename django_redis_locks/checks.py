@@ -15,7 +15,7 @@ from .backends.memory import MemoryBackend
 from .conf import cache_settings as caches
 from .conf.overrides import DECORATOR_KEYS
 from .core.suggestions import closest, hint
-from .declared import declared
+from .decorated_callables import declared
 from .handler import DEFAULT, locks
 
 TAG = "redis_locks"

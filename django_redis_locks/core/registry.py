@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from . import contexts, forks
+from . import forks, grant_stack
 from .hold import State
 from .owners import current_owner, is_alive
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from .keys import LockId
 
 
-forget_block = contexts.remove
+forget_block = grant_stack.remove
 """Remove the entry of a ``with`` block that never began, or that was interrupted at its end."""
 
 
 def end_block(lock: object, block: int) -> Grant | None:
     """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
     began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
-    for entry in contexts.entries():
+    for entry in grant_stack.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
-            contexts.remove(entry)
+            grant_stack.remove(entry)
             return entry
     return None
 
@@ -87,20 +87,20 @@ class Registry:
             self._grants[grant.id] = grant
             others = self._by_lock.get(lock_id)
             self._by_lock[lock_id] = [grant] if others is None else [*others, grant]
-        count, top = len(self._grants), contexts.top.get()
-        if top is not None and top.size > contexts.FEW + 2 * count:
-            top = contexts.without_released(self._grants)
+        count, top = len(self._grants), grant_stack.top.get()
+        if top is not None and top.size > grant_stack.FEW + 2 * count:
+            top = grant_stack.without_released(self._grants)
         entry = grant if block else grant.id
-        contexts.top.set(_new_tuple(contexts.Link, (entry, top, 1 if top is None else top.size + 1)))
+        grant_stack.top.set(_new_tuple(grant_stack.Link, (entry, top, 1 if top is None else top.size + 1)))
         return count > self.FEW
 
     def forget(self, grant: Grant) -> None:
         """Remove a grant, here and from the top of the caller's context."""
         with self._mutex:
             self._forget(grant)
-        top = contexts.top.get()
+        top = grant_stack.top.get()
         if top is not None and top.entry == grant.id:  # other entries are removed by a later ``register``
-            contexts.top.set(top.below)
+            grant_stack.top.set(top.below)
 
     @property
     def crowded(self) -> bool:
@@ -139,7 +139,7 @@ class Registry:
         count that the caller has released, but that an open transaction keeps."""
         owner = current_owner()
         for grant in self.at(lock_id):
-            if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
+            if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not grant_stack.contains(grant):
                 continue
             if not grant.deferred or (deferred and grant.waits_for_transaction()):
                 return grant
@@ -174,7 +174,7 @@ class Registry:
                     "this thread holds it, on behalf of another context: they share an executor's thread. "
                     "Use the lock's asynchronous methods, such as aacquire, or give each request its own thread"
                 )
-            if contexts.contains(grant):
+            if grant_stack.contains(grant):
                 return (
                     "the task or thread that started this one holds it. "
                     "Acquire it only here, or pass the grant to this task or thread"
@@ -187,7 +187,7 @@ class Registry:
 
     def in_context(self) -> Iterator[Grant]:
         """Yield the grants in the caller's context that aren't released, the newest first."""
-        for entry in contexts.entries():
+        for entry in grant_stack.entries():
             grant = self._grants.get(entry if isinstance(entry, int) else entry.id)
             if grant is not None and not grant.released:
                 yield grant

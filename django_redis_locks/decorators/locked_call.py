@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from .. import deferred_release, open_transactions
 from ..core import key_templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
-from ..declared import declare
+from ..decorated_callables import declare
 from ..handler import locks
 from . import argument_callables, atomic_requests, callables, commands, on_conflict, views
 from .on_conflict import RefusedCall

@@ -27,7 +27,7 @@ from ..core.errors import LockBackendError
 from ..core.hold import Hold
 from ..core.wait_events import ThreadEvent, call_and_wait
 from .cleanup import CleanupQueue
-from .confirmation import Confirmations
+from .hold_checks import HoldChecks
 from .lease_endings import LeaseEndings
 from .notices import Notices
 from .renewal import Renewals
@@ -82,7 +82,7 @@ class MaintenanceThread:
             self._backend, self._engine, self._schedule, self._lease_endings, self._timers, self.notices, self.submit
         )
         self._cleanups = CleanupQueue(self._backend, self._notify_waiters, self._engine)
-        self._confirmations = Confirmations(self._backend, self._engine, self._schedule, self._listen)
+        self._hold_checks = HoldChecks(self._backend, self._engine, self._schedule, self._listen)
         self._sleeps_until = -inf
         self._thread = BackgroundThread(self._run, "django-redis-locks maintenance")
         self._pid = os.getpid()
@@ -102,8 +102,8 @@ class MaintenanceThread:
             )
             if due < self._sleeps_until:
                 self._wake_by(due)
-            if self._confirmations.due - hold.since > self._confirmations.after and hold.forcible:
-                self._wake_by(self._confirmations.plan_inbox(hold))
+            if self._hold_checks.due - hold.since > self._hold_checks.after and hold.forcible:
+                self._wake_by(self._hold_checks.plan_inbox(hold))
         else:
             self._renewals.report_loss_at_end(hold, "expired")
 
@@ -143,7 +143,7 @@ class MaintenanceThread:
         """Check in the background that the store still has this process's holds of a lock: one may have been released
         by force."""
         self._reset_if_forked()
-        if self._confirmations.request(lock_id):
+        if self._hold_checks.request(lock_id):
             self._wakeup.set()
             with contextlib.suppress(LockBackendError):
                 self._thread.start()
@@ -180,7 +180,7 @@ class MaintenanceThread:
 
     def wake(self) -> None:
         """Have the thread check its schedules, because another clock was installed."""
-        self._confirmations.due = inf
+        self._hold_checks.due = inf
         self._wakeup.set()
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
@@ -238,16 +238,14 @@ class MaintenanceThread:
             self._jobs.popleft()()
         self._renewals.run()
         self._timers.run_due()
-        if clock.now() >= self._confirmations.due:
-            self._confirmations.open_inboxes(clock.now())
-        for hold in self._confirmations.find_lost(self._request_timeout()):
+        if clock.now() >= self._hold_checks.due:
+            self._hold_checks.open_inboxes(clock.now())
+        for hold in self._hold_checks.find_lost(self._request_timeout()):
             self._renewals.report_loss(hold, "taken")
         self._cleanups.run(clock.now(), self._next_due())
 
     def _next_due(self) -> float:
-        return min(
-            self._schedule.next_due(), self._timers.next_due(), self._cleanups.next_due(), self._confirmations.due
-        )
+        return min(self._schedule.next_due(), self._timers.next_due(), self._cleanups.next_due(), self._hold_checks.due)
 
     def _request_timeout(self) -> float:
         """Return the timeout, in seconds, of a request that must not delay the next job for long."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, LockNotOwned
-from django_redis_locks.core import contexts, events
+from django_redis_locks.core import events, grant_stack
 from django_redis_locks.core.registry import registry
 from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.lock_rules import store_key
@@ -58,7 +58,7 @@ def leases_that_end(world: LockWorld, process: Process) -> None:
             process.locks.lock(f"code {number}", expire=0.02).acquire(timeout=0)
         current().sleep(1.0)
         process.locks.lock(OWN, expire=0.02).acquire(timeout=0)
-        for remembered in (len(list(contexts.entries())), len(registry)):
+        for remembered in (len(list(grant_stack.entries())), len(registry)):
             if remembered > 100:
                 world.scheduler.violation(f"{remembered} leases that are over are remembered")
 

@@ -16,7 +16,7 @@ import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant, locks
-from django_redis_locks.core import contexts, owners
+from django_redis_locks.core import grant_stack, owners
 from django_redis_locks.core.owners import current_owner
 from django_redis_locks.core.registry import Registry, registry
 
@@ -158,7 +158,7 @@ def test_context_forgets_released_grants_at_its_next_acquire(lock: Lock) -> None
             grants += [locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire() for _ in range(1000)]
             contextvars.Context().run(lambda: [grant.release() for grant in grants])
             locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire().release()
-            assert list(contexts.entries()) == [inside]
+            assert list(grant_stack.entries()) == [inside]
 
     contextvars.Context().run(many_leases)
 
@@ -169,11 +169,11 @@ def test_end_of_a_block_keeps_the_older_grants_of_its_context(lock: Lock) -> Non
     def blocks() -> None:
         for _ in range(3):
             locks.lock(f"below:{next(_numbers)}", expire=30).acquire()
-        below = contexts.top.get()
+        below = grant_stack.top.get()
         with lock:
             above = locks.lock(f"above:{next(_numbers)}", expire=30).acquire()
-        assert contexts.top.get() == (above.id, below, 4)
-        assert contexts.top.get().below is below  # type: ignore[union-attr]
+        assert grant_stack.top.get() == (above.id, below, 4)
+        assert grant_stack.top.get().below is below  # type: ignore[union-attr]
 
     contextvars.Context().run(blocks)
 

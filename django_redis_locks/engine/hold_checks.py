@@ -1,5 +1,5 @@
-"""Confirms this process's holds on request: after a message that a lock was released by force, or that asks for the
-fence of a hold. Also opens the inbox that receives these messages. Runs in the maintenance thread."""
+"""Checks in the store whether this process still has its holds: after a message that a lock was released by force, or that
+asks for the fence of a hold. Also opens the inbox that receives these messages. Runs in the maintenance thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_PENDING = 10_000
 """The largest number of locks that wait for a confirmation. The loss of others is detected by their next renewal."""
 
 
-class Confirmations:
+class HoldChecks:
     """The holds to confirm. ``listen`` opens the inbox of a channel prefix."""
 
     def __init__(
