@@ -51,7 +51,7 @@ class Locks(LockMaker):
         self.engine = engine
         events.log_keys(settings.alias, settings.log_keys)
         self._key_layout = KeyLayout(settings.key_prefix, engine.backend.buckets)
-        self._cached_address = lru_cache(CACHED_KEYS, typed=True)(self._address)  # a lazy string equals a str
+        self._cached_lock = lru_cache(CACHED_KEYS, typed=True)(self._new_lock)  # a lazy string equals a str
         self._cached_options = lru_cache(CACHED_KEYS, typed=True)(self._lock_options)
 
     def __repr__(self) -> str:
@@ -73,11 +73,18 @@ class Locks(LockMaker):
         return RecordRef(self.engine, *address, self._lock_options(address.name, *options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+        if on_lost is None:
+            try:
+                return self._cached_lock(key, name, reentrant, None, *options)
+            except TypeError:  # not hashable, or wrong
+                pass
+        return self._new_lock(key, name, reentrant, on_lost, *options)
+
+    def _new_lock(self, key: str, name: str | None, reentrant: bool, on_lost: OnLost, *options: Any) -> Lock:
+        address = self._address(key, name)
         try:
-            address = self._cached_address(key, name)
             lock_options = self._cached_options(address.name, *options)
-        except TypeError:  # not hashable
-            address = self._address(key, name)
+        except TypeError:  # not hashable, or wrong
             lock_options = self._lock_options(address.name, *options)
         if on_lost is not None:
             if not lock_options.auto_release:

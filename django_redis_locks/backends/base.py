@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core.errors import LockBackendError
+from ..core.prepared import PreparedCommand
 from ..core.server_info import Facts
 from ..core.tuning import DEFAULT, Tuning
 
@@ -116,6 +117,10 @@ class Backend:
             LockBackendError: there is no reply, or the store returns an error.
         """
         raise NotImplementedError
+
+    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
+        """Prepare a command that is sent often with the same keys. Arguments as of ``PreparedCommand``."""
+        return PreparedCommand(self, name, keys, args)
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """Execute independent commands, together if the store can.

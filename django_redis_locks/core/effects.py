@@ -21,6 +21,7 @@ from .queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 if TYPE_CHECKING:
     from .hold import Hold
     from .keys import LockId
+    from .prepared import PreparedCommand
     from .tuning import Tuning
 
 
@@ -145,9 +146,16 @@ Handlers: TypeAlias = Mapping[type[Effect[Any]], Callable[[Any], Any]]
 """The function that executes each type of effect."""
 
 
-class Performer(Protocol):
-    """Executes effects, with one handler for each type. Asynchronous programs use ``handlers`` for local effects, and
-    ``ahandlers``, which return awaitables, for the others."""
+class Outage(Protocol):
+    """Whether a server can be reached."""
+
+    suspected: bool
+    """The last request failed."""
+
+
+class EffectPerformer(Protocol):
+    """Executes effects, with one handler for each type. Asynchronous programs use ``handlers`` for local effects,
+    and ``ahandlers``, which return awaitables, for the others."""
 
     @property
     def handlers(self) -> Handlers:
@@ -157,6 +165,10 @@ class Performer(Protocol):
     def ahandlers(self) -> Handlers:
         """The handlers of a task, which return awaitables, by the type of effect."""
 
+
+class Performer(EffectPerformer, Protocol):
+    """The engine, as primitives use it. The methods here never block."""
+
     @property
     def tuning(self) -> Tuning:
         """The tunables of the engine."""
@@ -164,6 +176,14 @@ class Performer(Protocol):
     @property
     def queued(self) -> Callable[[LockId], bool]:
         """Return whether this process has a waiter for a lock."""
+
+    @property
+    def prepare(self) -> Callable[[str, tuple[str, ...], int], PreparedCommand]:
+        """Prepare a command: its name, its keys and the number of its arguments."""
+
+    @property
+    def outage(self) -> Outage:
+        """The state of the server."""
 
     def uncontended(self, waiter: Waiter, /) -> bool:
         """Return whether this process has no waiter for the lock and had none lately: then a caller may send its

@@ -299,7 +299,7 @@ class Grant:
         if self.protected or self.released:
             self._check()
         self.lock.check_block()
-        with self.hold.mutex:
+        with self.hold.mutex.rlock:
             begins, self._block = not self._block, 1
         if not begins:
             raise LockAlreadyHeld(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import weakref
 from enum import Enum
 from math import inf
@@ -45,8 +44,11 @@ class State(Enum):
 
 
 class Hold:
-    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change; it is
-    reentrant, because a signal handler may run in the thread that has it."""
+    """One possession of a lock: token, fence, lease and state."""
+
+    mutex: ClassVar = forks.ForkSafeLock()
+    """Guards what several threads change. All holds share it, because no section of it blocks. It is reentrant, because
+    a signal handler may run in the thread that has it."""
 
     forcible: ClassVar = True
     """Whether a forced release may end it, so that its process needs an inbox."""
@@ -65,7 +67,6 @@ class Hold:
         "lock_id",
         "loop",
         "loss_reason",
-        "mutex",
         "name",
         "on_lost",
         "open_grants",
@@ -90,7 +91,6 @@ class Hold:
         name: str,
         alias: str,
         token: str,
-        *,
         grant: int,
         fence: int | None,
         lease: int,
@@ -139,7 +139,6 @@ class Hold:
         self.grant: Callable[[], object] = no_grant
         """Returns the grant of the outermost entry, if it still exists."""
         self.pid = forks.known_pid
-        self.mutex = threading.RLock()
 
     @property
     def inherited_by_fork(self) -> bool:
@@ -196,7 +195,7 @@ class Hold:
         Returns:
             False if the reply came too late: the loss was reported before.
         """
-        with self.mutex:
+        with self.mutex.rlock:
             self.reserved_fences = 0  # the next waiter requests a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.loss_reason is None
@@ -204,7 +203,7 @@ class Hold:
     def add_grant(self, grant: int, like: int = 0) -> bool:
         """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has
         ended."""
-        with self.mutex:
+        with self.mutex.rlock:
             if self.state is not State.HELD:
                 return False
             self.open_grants.add(grant)
@@ -214,7 +213,7 @@ class Hold:
 
     def renew_for(self, grant: int, until: float) -> None:
         """Renew the lease until a time for an inner grant, for as long as that grant is open."""
-        with self.mutex:
+        with self.mutex.rlock:
             if self.renew_until and self.renewers is None:
                 return  # it is renewed anyway
             self.renewers = (self.renewers or set()) | {grant}
@@ -222,7 +221,7 @@ class Hold:
 
     def remove_grant(self, grant: int) -> None:
         """Remove a grant. A lease that was renewed for it alone is fixed again, and not shortened."""
-        with self.mutex:
+        with self.mutex.rlock:
             self.open_grants.discard(grant)
             if self.renewers:
                 self.renewers.discard(grant)
@@ -235,7 +234,7 @@ class Hold:
         After a failed release it returns True again. A signal handler may raise between any two steps, so each of them
         is repeatable.
         """
-        with self.mutex:
+        with self.mutex.rlock:
             self.open_grants.discard(grant)
             if self.renewers:
                 self.remove_grant(grant)
@@ -254,7 +253,7 @@ class Hold:
         process."""
         if self.held and self.expired_or_lost:
             self.mark_lost("expired")
-        with self.mutex:
+        with self.mutex.rlock:
             self.remove_grant(grant)
             if not self.open_grants:
                 self.state = State.GONE
@@ -271,7 +270,7 @@ class Hold:
         Returns:
             Whether the holder must be notified.
         """
-        with self.mutex:
+        with self.mutex.rlock:
             if self.loss_reason is not None or self.state not in states or at < self.deadline:
                 return False
             self.loss_reason = why

@@ -51,7 +51,8 @@ class _ThreadLocal(threading.local):
             self.owner = ForeignThread(thread.name, self.life)
 
 
-_here = _ThreadLocal()
+here = _ThreadLocal()
+"""``here.owner`` is the current thread."""
 
 
 def current_owner() -> Owner:
@@ -61,7 +62,7 @@ def current_owner() -> Owner:
         task = asyncio.current_task(loop)
         if task is not None:
             return task
-    return _here.owner
+    return here.owner
 
 
 def name_of(owner: Owner) -> str:

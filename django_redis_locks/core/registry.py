@@ -30,6 +30,10 @@ forget_block = grant_stack.remove
 def end_block(lock: object, block: int) -> Grant | None:
     """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
     began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
+    top = grant_stack.top.get()
+    if top is not None and not isinstance(top.entry, int) and top.entry.lock is lock and top.entry._block == block:
+        grant_stack.top.set(top.below)  # the usual case
+        return top.entry
     for entry in grant_stack.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             grant_stack.remove(entry)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .commands import Program
-    from .effects import Performer
+    from .effects import EffectPerformer
 
 R = TypeVar("R")
 
 
-def run(program: Program[R], performer: Performer) -> R:
+def run(program: Program[R], performer: EffectPerformer) -> R:
     """Run a program to its end in this thread and return its result."""
     reply: Any = None
     handlers = performer.handlers
@@ -42,7 +42,7 @@ def run(program: Program[R], performer: Performer) -> R:
             failures.append(error)
 
 
-async def arun(program: Program[R], performer: Performer) -> R:
+async def arun(program: Program[R], performer: EffectPerformer) -> R:
     """Run a program to its end in this task and return its result."""
     reply: Any = None
     handlers, ahandlers = performer.handlers, performer.ahandlers

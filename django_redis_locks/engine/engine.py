@@ -54,10 +54,11 @@ class Engine:
         self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         notify_waiters = partial(queues.notify_waiters, engine=self)
-        self._outage = outage_of(backend.node)
+        self.outage = outage_of(backend.node)
         maintenance = self._maintenance = MaintenanceThread(backend, notify_waiters, self._open_subscriber, self)
         self._subscriber = backend.subscriber(self)
         self.subscribed_channel = self._subscriber.channel_name
+        self.prepare = backend.prepare
         self.queued = queues.queued
         self.uncontended = queues.uncontended
         self.end_uncontended = queues.end_uncontended
@@ -102,7 +103,7 @@ class Engine:
     def _call(self, command: Command[R]) -> R:
         if running_loop() is not None:
             self.may_block()
-        outage = self._outage
+        outage = self.outage
         if outage.suspected and command.name not in ALWAYS_SENT:
             outage.check()
         reply = self.backend.call(command)
@@ -114,7 +115,7 @@ class Engine:
             return command.read(reply)
 
     async def _acall(self, command: Command[R]) -> R:
-        outage = self._outage
+        outage = self.outage
         if outage.suspected and command.name not in ALWAYS_SENT:
             outage.check()
         reply = await self.backend.acall(command)
@@ -124,7 +125,7 @@ class Engine:
 
     def call_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in one write. Return the raw reply to each, or its ``LockBackendError``."""
-        outage = self._outage
+        outage = self.outage
         if outage.suspected:
             try:
                 outage.check()
@@ -133,7 +134,7 @@ class Engine:
         return self.backend.call_many(commands, self.tuning.socket_timeout)
 
     def _report_unreachable(self, effect: ReportUnreachable) -> float:
-        return self._outage.record_failure(effect.sent, effect.failure, effect.give_up_after, self.backend.probe, self)
+        return self.outage.record_failure(effect.sent, effect.failure, effect.give_up_after, self.backend.probe, self)
 
     def _subscribe(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()

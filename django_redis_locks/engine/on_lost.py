@@ -24,7 +24,7 @@ def call_on_lost(hold: Hold, submit: Callable[[Callable[[], object]], object]) -
         post: queues the callback of a thread; the callback of a task is called in its event loop. A callback's
             ``at_once`` attribute, which must not block, is called immediately.
     """
-    with hold.mutex:
+    with hold.mutex.rlock:
         on_lost, hold.on_lost = hold.on_lost, None
     grant = hold.grant() if callable(on_lost) else None  # referenced until the call is made
     loop = hold.loop if isinstance(hold.loop, asyncio.AbstractEventLoop) else None

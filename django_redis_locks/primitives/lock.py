@@ -28,7 +28,7 @@ from ..core.queue_values import Attempt, QueuePosition
 from ..core.replies import parse_array, parse_bool, parse_forced, parse_freed, parse_int, parse_text, parse_time
 from .shared.base_lock import BaseLock
 from .shared.record_values import queued_index
-from .shared.requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted
+from .shared.requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy, ForeignValue, Granted, PreparedCommands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,10 +60,22 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
+    def _prepare(self) -> PreparedCommands:
+        keys = self.keys
+        free = (keys.lock, keys.fence, keys.index_key) if self.options.index else (keys.lock, keys.fence)
+        prepare = self.performer.prepare
+        self.prepared = PreparedCommands(
+            prepare("lock/acquire", free, 3), prepare("lock/release", self._release_keys, 1)
+        )
+        return self.prepared
+
+    def _holder_text(self, request: AcquireRequest) -> str:
+        return holders.describe(forks.known_pid, owners.name_of(request.owner), self.name, self.options.metadata)
+
     def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         options = self.options
         keys = self.keys
-        holder_text = holders.describe(forks.known_pid, owners.name_of(request.owner), self.name, options.metadata)
+        holder_text = self._holder_text(request)
         if not attempt.address and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.index_key) if options.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (request.token, options.lease, holder_text), parse_acquire)
@@ -126,10 +138,6 @@ def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
     if outcome == 0:
         return Busy(reply[1] / 1000, _parse_holder(reply[1:5]), _parse_position(*reply[5:]))
     return _parse_foreign_value(reply)
-
-
-SMALLEST_FENCE: Final = 99
-"""Fences are microseconds of a clock. A number as small as this is the reply to another command."""
 
 
 def _parse_position(enqueued_at: Any, others: Any) -> QueuePosition:

@@ -91,7 +91,7 @@ def _forget(engine: Engine) -> None:
     """Remove all locks and records of an engine, without reporting a loss now or at a later renewal."""
     for hold in [*engine.renewed(), *(grant.hold for grant in registry.grants())]:
         if hold.lock_id.store == engine.backend.identity:
-            with hold.mutex:
+            with hold.mutex.rlock:
                 hold.open_grants.clear()
                 hold.state = State.GONE
     if isinstance(engine.backend, MemoryBackend):

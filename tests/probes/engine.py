@@ -12,10 +12,12 @@ import pytest
 from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, lock_listing, locks
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import sync_connections
+from django_redis_locks.backends.redis.backend import PreparedRequest
 from django_redis_locks.core import events
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
 from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.prepared import PreparedCommand
 from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
@@ -105,6 +107,27 @@ def hold_of(record: Record) -> object:
     return record._hold
 
 
+def route_prepared_commands(patch: pytest.MonkeyPatch) -> None:
+    """Have the engine's handlers execute prepared commands, as they execute all others."""
+    handlers, ahandlers = engine().handlers, engine().ahandlers
+
+    def send(prepared: Any, first: str, rest: Any = ()) -> Any:
+        try:
+            return handlers[Command](prepared._command(first, rest))
+        except LockBackendError as failure:
+            return failure
+
+    async def asend(prepared: Any, first: str, rest: Any = ()) -> Any:
+        try:
+            return await ahandlers[Command](prepared._command(first, rest))
+        except LockBackendError as failure:
+            return failure
+
+    for kind in PreparedCommand, PreparedRequest:
+        patch.setattr(kind, "send", send)
+        patch.setattr(kind, "asend", asend)
+
+
 @contextmanager
 def sent_commands() -> Iterator[list[str]]:
     """The names of the commands that callers send inside the block, without those of the maintenance thread."""
@@ -121,6 +144,7 @@ def sent_commands() -> Iterator[list[str]]:
         return acall(command)
 
     with pytest.MonkeyPatch.context() as patch:
+        route_prepared_commands(patch)
         patch.setitem(handlers, Command, count)
         patch.setitem(ahandlers, Command, acount)
         yield names
@@ -141,6 +165,7 @@ def lost_replies() -> Iterator[None]:
         raise _no_answer()
 
     with pytest.MonkeyPatch.context() as patch:
+        route_prepared_commands(patch)
         patch.setitem(handlers, Command, lose)
         patch.setitem(ahandlers, Command, alose)
         yield
@@ -158,6 +183,7 @@ def hold_back_replies(carried_out: Callable[[], object]) -> Iterator[None]:
         await asyncio.Event().wait()
 
     with pytest.MonkeyPatch.context() as patch:
+        route_prepared_commands(patch)
         patch.setattr(backend, "acall", lose_reply)
         yield
 
@@ -177,6 +203,7 @@ def lose_one_reply(patch: pytest.MonkeyPatch, name: str) -> None:
     async def alose(command: Command[Any]) -> Any:
         return lose(command, await acall(command))
 
+    route_prepared_commands(patch)
     patch.setattr(backend, "call", lambda command: lose(command, call(command)))
     patch.setattr(backend, "acall", alose)
 

@@ -163,7 +163,7 @@ def installed() -> Iterator[Installation]:
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
         (maintenance, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
-        (owners, "_here", Here()),
+        (owners, "here", Here()),
         (tokens._tokens, "_source", tokens._tokens._source),
         (local_queues, "random", installation.random),
         (wait_queue, "mint_number", wait_queue.mint_number),

@@ -89,7 +89,7 @@ def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pyt
         service()
         hold = registry.newest(locks.lock("service").lock_id, deferred=True).hold  # type: ignore[union-attr]
         transaction.set_rollback(True)
-        with hold.mutex:
+        with hold.mutex.rlock:
             mutex.refuses = True
             connection.run_on_commit.clear()
             mutex.refuses = False

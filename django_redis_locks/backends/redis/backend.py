@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
+from ...core.prepared import PreparedCommand
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Subscriber
@@ -14,7 +15,7 @@ from .async_connections import LoopConnections
 from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
-from .scripts import by_sha, by_source
+from .scripts import PackedArguments, by_sha, by_source, pack_arguments, prepared_head
 from .server_errors import (
     ERROR_REPLIES,
     HINTS,
@@ -109,6 +110,9 @@ class RedisBackend(Backend):
             raise self._error_of_reply(reply) from reply
         return reply
 
+    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
+        return PreparedRequest(self, name, keys, args)
+
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command
         fails."""
@@ -187,6 +191,56 @@ class RedisBackend(Backend):
             transient=code in TRANSIENT_CODES,
             on_reused_connection=on_reused_connection,
         )
+
+
+NO_ARGUMENTS = pack_arguments()
+
+
+class PreparedRequest(PreparedCommand):
+    """A request of which all but the first argument is packed once."""
+
+    __slots__ = ("_aexecute", "_execute", "_head")
+
+    _backend: RedisBackend
+
+    def __init__(self, backend: RedisBackend, name: str, keys: tuple[str, ...], args: int) -> None:
+        super().__init__(backend, name, keys, args)
+        self._head = prepared_head(name, keys, args)
+        self._execute = backend._pool.execute
+        self._aexecute = backend._loop_connections.execute
+
+    packed = staticmethod(pack_arguments)
+
+    def send(self, first: str, rest: PackedArguments = NO_ARGUMENTS) -> Any:
+        try:
+            reply = self._execute(b"%b$%d\r\n%b\r\n%b" % (self._head, len(first), first.encode(), rest.data))
+            if reply.__class__ is ServerError:
+                return super().send(first, rest) if _unknown_script(reply) else self._refusal(reply)
+        except Failure as failure:
+            return self._failure(failure)
+        return reply
+
+    async def asend(self, first: str, rest: PackedArguments = NO_ARGUMENTS) -> Any:
+        try:
+            reply = await self._aexecute(b"%b$%d\r\n%b\r\n%b" % (self._head, len(first), first.encode(), rest.data))
+            if reply.__class__ is ServerError:
+                return await super().asend(first, rest) if _unknown_script(reply) else self._refusal(reply)
+        except Failure as failure:
+            return self._failure(failure)
+        return reply
+
+    def _command(self, first: str, rest: PackedArguments) -> Command[Any]:  # type: ignore[override]
+        return super()._command(first, rest.values)
+
+    def _refusal(self, reply: ServerError) -> LockBackendError:
+        error = self._backend._error_of_reply(reply)
+        error.__cause__ = reply
+        return error
+
+    def _failure(self, failure: Failure) -> LockBackendError:
+        error = self._backend._error_of_failure(failure)
+        error.__cause__ = failure.cause
+        return error
 
 
 def _unknown_script(reply: Any) -> bool:

@@ -60,6 +60,24 @@ def by_sha(command: Command[Any]) -> bytes:
     return head + b"".join(map(packed, rest)) if rest else head
 
 
+def prepared_head(name: str, keys: tuple[str, ...], args: int) -> bytes:
+    """Pack the beginning of a request that calls a script by its hash with ``args`` arguments."""
+    return _head(name, keys, args)
+
+
+class PackedArguments(NamedTuple):
+    """Arguments of a command, and their bytes in a request."""
+
+    values: tuple[str | int, ...]
+    data: bytes
+
+
+@lru_cache(1024)
+def pack_arguments(*values: str | int) -> PackedArguments:
+    """Pack arguments that recur, such as a lease and a holder."""
+    return PackedArguments(values, b"".join(map(pack_value, values)))
+
+
 def by_source(command: Command[Any]) -> bytes:
     """Pack the request that sends a command's script as source, which the server caches."""
     return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)

@@ -108,7 +108,7 @@ class CacheCoordinator:
         """Return the lease of the load of a value. ``key``: as the cache stores it."""
         keys = self._same_server_keys(key) if self.same_server else self._separate_server_keys(key)
         lock_id = LockId(self.engine.backend.identity, keys.lease)
-        return LoadLease(self.performer, lock_id, keys, name, self.alias, self.retry_limits)
+        return LoadLease(self.engine, lock_id, keys, name, self.alias, self.retry_limits)
 
     def generations(self) -> list[str]:
         """Return the keys of the generation counters. All caches in one Redis database share them."""

@@ -213,15 +213,6 @@ class LoadPerformer:
 
     def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self.engine = engine
-        self.queued = engine.queued
-        self.uncontended = engine.uncontended
-        self.end_uncontended = engine.end_uncontended
-        self.may_block = engine.may_block
-        self.watch = engine.watch
-        self.unwatch = engine.unwatch
-        self.listen_for = engine.listen_for
-        self.forget_at_end = engine.forget_at_end
-
         values = _CacheAccess(alias, make_key)
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             **engine.handlers,

@@ -95,7 +95,7 @@ def hand_over(request: LoadRequest, claim: Claim) -> None:
     job = request.job if isinstance(request.job, Job) else Job(path_of(request.loader))
     job = replace(job, token=request.token, expire=request.options.start_within, request=request)
     if claim.hold is not None:
-        request.coordinator.performer.unwatch(claim.hold)
+        request.coordinator.engine.unwatch(claim.hold)
         claim.hold.state = State.GONE
     if request.options.refresh == "celery" and running_loop() is not None:
         background.in_thread(partial(_submit, job, _run))  # publishing a message would block the loop

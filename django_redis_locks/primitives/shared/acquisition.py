@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 from os import getpid
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ...core import events, forks, owners
+from ...core import clock, events, forks, owners
 from ...core.durations import Duration, wait_seconds
 from ...core.effects import LeaveQueue
 from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired
 from ...core.grant import Grant
 from ...core.hold import Hold, State
 from ...core.registry import forget_block, registry
-from ...core.runner import run_twice_if_interrupted
+from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_ownership import LockOwnership
 from .lock_programs import GRANTED_TOO_LATE
-from .requests import AcquireRequest, Busy
+from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
+from .retry import FirstReply
+
+if TYPE_CHECKING:
+    from ...core.prepared import PreparedCommand
 
 _ALREADY_HELD = (
     "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
@@ -34,6 +38,60 @@ class LockAcquisition(LockOwnership):
 
     __slots__ = ()
 
+    def _acquire(self, request: AcquireRequest) -> Grant | None:
+        """Acquire on the fast path, or else by the program. The caller handles a failure."""
+        fast = self._begin_fast_path(request)
+        if fast is not None:
+            command, arguments = fast
+            grant = self._end_fast_path(request, command.send(request.token, arguments))
+            if grant is not None:
+                return grant
+        return self._grant_or_raise(request, run(self.acquiring(request), self.performer))
+
+    async def _aacquire(self, request: AcquireRequest) -> Grant | None:
+        """Acquire on the fast path, or else by the program. The caller handles a failure."""
+        fast = self._begin_fast_path(request)
+        if fast is not None:
+            command, arguments = fast
+            grant = self._end_fast_path(request, await command.asend(request.token, arguments))
+            if grant is not None:
+                return grant
+        return self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
+
+    def _begin_fast_path(self, request: AcquireRequest) -> tuple[PreparedCommand, Any] | None:
+        """Return the command and the arguments of a request that is likely to be granted at once, or None."""
+        performer = self.performer
+        if not request.fast or performer.outage.suspected:
+            return None
+        if request.wait > 0:
+            request.waiter = self._new_waiter(request)
+            if not performer.uncontended(request.waiter):
+                return None
+        command = (self.prepared or self._prepare()).acquire
+        arguments = command.packed(self.options.lease, self._holder_text(request))
+        request.maybe_executed = True
+        request.sent = clock.now()
+        return command, arguments
+
+    def _end_fast_path(self, request: AcquireRequest, reply: Any) -> Grant | None:
+        """Return the grant, or None if the program is to continue from this reply."""
+        if type(reply) is int and reply > SMALLEST_FENCE:
+            hold = request.hold = self._make_hold(request, reply, request.sent, outcome_unknown=False)
+            now = clock.now()
+            if now < hold.deadline:
+                request.waited = now - request.sent
+                if hold.renew_until or hold.on_lost is not None:
+                    self.performer.watch(hold, self._renew_command, hold.lease)
+                waiter = request.waiter
+                if waiter is not None:
+                    if not self.performer.end_uncontended(waiter):
+                        self._perform(LeaveQueue(waiter, hold.lease / 1000, NOT_QUEUED))
+                    request.waiter = None
+                return self._issue(request, hold)
+            request.hold = None
+        request.first = FirstReply(request.sent, reply)
+        return None
+
     @overload
     def _new_request(self, blocking: Literal[True], timeout: None, loop: object) -> AcquireRequest: ...
     @overload
@@ -46,8 +104,12 @@ class LockAcquisition(LockOwnership):
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)
-        request = AcquireRequest(wait, owners.current_owner(), loop, raise_if_busy=usual)
-        if registry.knows(self.lock_id):
+        running = owners.running_loop()
+        owner = owners.here.owner if running is None else owners.current_owner()
+        request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
+        if not registry.knows(self.lock_id):
+            request.fast = loop is running
+        else:
             newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
@@ -77,12 +139,7 @@ class LockAcquisition(LockOwnership):
 
     def _grant_or_raise(self, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = request.issued = Grant(verdict, self, request.grant_id, request.block)
-            if self.options.auto_release and registry.register(grant, request.block) and not verdict.renew_until:
-                self.performer.forget_at_end(verdict)
-            if events.wanted(events.Acquired):
-                events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, request.waited))
-            return grant
+            return self._issue(request, verdict)
         if verdict is GRANTED_TOO_LATE:
             raise LockBackendError(
                 f"the answer took longer than the lease of {self.options.lease / 1000:g} s: the lock wasn't acquired",
@@ -99,6 +156,14 @@ class LockAcquisition(LockOwnership):
             holder=verdict.holder,
             **self.error_context,
         )
+
+    def _issue(self, request: AcquireRequest, hold: Hold) -> Grant:
+        grant = request.issued = Grant(hold, self, request.grant_id, request.block)
+        if self.options.auto_release and registry.register(grant, request.block) and not hold.renew_until:
+            self.performer.forget_at_end(hold)
+        if events.wanted(events.Acquired):
+            events.emit(events.Acquired(self.key, self.name, self.alias, hold.fence, request.waited))
+        return grant
 
     def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
         """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an

@@ -77,7 +77,7 @@ class BaseLock(LockObject):
         if request is None:
             return None
         try:
-            return self._grant_or_raise(request, run(self.acquiring(request), self.performer))
+            return self._acquire(request)
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._handle_failure(request, failure)
 
@@ -113,7 +113,7 @@ class BaseLock(LockObject):
         if request is None:
             return None
         try:
-            return self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
+            return await self._aacquire(request)
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._handle_failure(request, failure)
 
@@ -233,7 +233,7 @@ class BaseLock(LockObject):
         request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._grant_or_raise(request, run(self.acquiring(request), self.performer))
+            grant = self._acquire(request)
             assert grant is not None  # noqa: S101 - this request raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
@@ -276,7 +276,7 @@ class BaseLock(LockObject):
         request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
+            grant = await self._aacquire(request)
             assert grant is not None  # noqa: S101 - this request raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again

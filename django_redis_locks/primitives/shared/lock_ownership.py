@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...core import events, owners
+from ...core import clock, events, owners
 from ...core.commands import Effect
 from ...core.effects import Cleanup, NotifyWaiters
 from ...core.errors import LockError, LockLost
@@ -16,6 +16,7 @@ from ...core.hold import Hold, State
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_programs import LockPrograms
+from .retry import FirstReply
 
 if TYPE_CHECKING:
     from ...core.grant import Grant
@@ -28,15 +29,27 @@ class LockOwnership(LockPrograms):
 
     def release_grant(self, grant: Grant) -> None:
         """Release a grant; the last one on a hold frees the lock in the store."""
-        if self._end_grant(grant):
-            self._report_released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
-            if self.options.after_release is not None and not grant.deferred:
-                self.options.after_release(self.name)
+        if not self._end_grant(grant):
+            return
+        hold, loop, first = grant.hold, owners.running_loop(), None
+        if loop is None and self._is_fast_release(hold):
+            command = (self.prepared or self._prepare()).release
+            first = self._not_freed(hold, clock.now(), command.send(hold.token))
+        self._report_released(grant, hold.state is State.GONE or run(self.releasing(hold, loop, first), self.performer))
+        if self.options.after_release is not None and not grant.deferred:
+            self.options.after_release(self.name)
 
     async def arelease_grant(self, grant: Grant) -> None:
         """Release a grant, in a running event loop; the last one on a hold frees the lock in the store."""
-        if self._end_grant(grant):
-            self._report_released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.performer))
+        if not self._end_grant(grant):
+            return
+        hold, loop, first = grant.hold, owners.running_loop(), None
+        if self._is_fast_release(hold):
+            command = (self.prepared or self._prepare()).release
+            first = self._not_freed(hold, clock.now(), await command.asend(hold.token))
+        self._report_released(
+            grant, hold.state is State.GONE or await arun(self.releasing(hold, loop, first), self.performer)
+        )
 
     def _end_grant(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
@@ -55,6 +68,32 @@ class LockOwnership(LockPrograms):
             return True
         registry.forget(grant)
         return False
+
+    def _is_fast_release(self, hold: Hold) -> bool:
+        """Return whether the release is likely to take one request, which the caller then sends: the lock is certainly
+        held, and no caller of this process waits for it."""
+        performer = self.performer
+        if (
+            hold.outcome_unknown
+            or hold.release_sent_in_time
+            or hold.loss_reason is not None
+            or performer.queued(self.lock_id)
+            or performer.outage.suspected
+            or clock.now() >= hold.deadline
+        ):
+            return False
+        if hold.watched:
+            performer.unwatch(hold)
+        hold.release_sent_in_time = True
+        return True
+
+    def _not_freed(self, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
+        """End the hold if the lock was freed and no waiter has to be notified. Otherwise return the reply, with which
+        the program continues."""
+        if reply != 1 or hold.loss_reason is not None or self.performer.queued(self.lock_id):
+            return FirstReply(sent, reply)
+        hold.state = State.GONE
+        return None
 
     def _report_released(self, grant: Grant, confirmed: bool) -> None:
         registry.forget(grant)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -17,19 +16,15 @@ from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.hold import Hold, State, validity
 from ...core.queue_values import Attempt, HandedOverLock, Waiter
 from ...core.tuning import RESERVED_FENCES
-from .requests import AcquireRequest, Busy, ForeignValue, Granted, LockOptions
-from .retry import CommandReply, RetryLimits, retry_command
+from .lock_steps import FENCE_REQUESTED, LockSteps
+from .requests import AcquireRequest, Busy, ForeignValue, Granted
+from .retry import CommandReply, FirstReply, RetryLimits, retry_command
 from .wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ...core.effects import Performer
     from ...core.holder import Holder
-    from ...core.keys import LockId, LockKeys
-
-FENCE_REQUESTED = 3
-"""The reply to a forced release when the holding process was asked for its fence."""
 
 _NO_VERDICT = Busy(0.0, None)
 
@@ -37,45 +32,10 @@ GRANTED_TOO_LATE = Busy(0.0, None)
 """The store granted the lock, but the reply took longer than the lease."""
 
 
-@dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
-class LockPrograms:
-    """A lock that excludes by one key. Immutable by convention (a frozen dataclass takes three times as long to make):
-    the state is in the store, in the queue and in the grants."""
+class LockPrograms(LockSteps):
+    """The programs of a lock that excludes by one key."""
 
-    performer: Performer
-    lock_id: LockId
-    keys: LockKeys
-    key: str
-    name: str
-    alias: str
-    options: LockOptions
-    reentrant: bool = False
-
-    # The commands, one per step.
-
-    def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
-        raise NotImplementedError
-
-    def _release_command(self, token: str, address: str = "") -> Command[int]:
-        """Its reply is 0: not held with this token, 1: freed, or 2: freed, and another process was notified.
-        ``address``, if any, is registered as a waiter again."""
-        raise NotImplementedError
-
-    def _renew_command(self, token: str, lease: int) -> Command[bool]:
-        raise NotImplementedError
-
-    def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """As ``_renew_command``, for a hold that was handed over within this process, which the store may not know yet.
-        From then on the next hold has to ask the store."""
-        raise NotImplementedError
-
-    def _inspect_command(self) -> Command[Holder | None]:
-        raise NotImplementedError
-
-    def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
-        """As ``_release_command``. Its reply is ``FENCE_REQUESTED`` if ``request_fence`` is set and the fence in the
-        store may be older than the holder's: the holder's process is then asked for it."""
-        raise NotImplementedError
+    __slots__ = ()
 
     def _reentering(self, request: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
@@ -110,11 +70,12 @@ class LockPrograms:
         over."""
         if request.reentered is not None:
             return self._reentering(request, request.reentered)
-        lease = (
-            self.options.lease if self.options.auto_release else 0
-        )  # else it can't be handed over within the process
-        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, lease, request) if request.wait > 0 else None
+        waiter = request.waiter or (self._new_waiter(request) if request.wait > 0 else None)
         return wait_loop(self, request, waiter, _NO_VERDICT, self.options.acquire_limits)
+
+    def _new_waiter(self, request: AcquireRequest) -> Waiter:
+        lease = self.options.lease if self.options.auto_release else 0  # 0: it can't be handed over within the process
+        return Waiter(self.lock_id, request.loop, self.keys.inbox, lease, request)
 
     def _attempt_outcome(
         self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply
@@ -178,44 +139,49 @@ class LockPrograms:
         request.maybe_executed = False
 
     def _make_hold(self, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
+        options = self.options
         return Hold(
             self.lock_id,
             self.key,
             self.name,
             self.alias,
             request.token,
-            grant=request.grant_id,
-            fence=fence,
-            lease=self.options.lease,
-            sent=sent,
-            renew_for=self.options.renew_for,
-            owner=request.owner,
-            loop=request.loop,
-            on_lost=self.options.on_lost,
-            outcome_unknown=outcome_unknown,
+            request.grant_id,
+            fence,
+            options.lease,
+            sent,
+            options.renew_for,
+            request.owner,
+            request.loop,
+            options.on_lost,
+            outcome_unknown,
         )
 
     def _cleanup(self, token: str) -> Cleanup:
         return Cleanup(self.lock_id, self._release_command(token), self.options.lease / 1000)
 
-    def releasing(self, hold: Hold, loop: object) -> Program[bool]:
-        """Free the lock if it is still this hold's. Returns whether the store confirmed it.
+    def releasing(self, hold: Hold, loop: object, first: FirstReply | None = None) -> Program[bool]:
+        """Free the lock if it is still this hold's. Returns whether the store confirmed it. ``first`` is the reply to a
+        command that was sent before.
 
         If others wait for it in this process it is handed over to them, and the store isn't asked. If an earlier
         attempt got no reply, "not held" may mean that it succeeded.
         """
-        if hold.watched:
-            self.performer.unwatch(hold)
-        if self.performer.queued(self.lock_id) and (yield from self._handing_over(hold, loop)):
-            return True
-        before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
-        hold.release_sent_in_time = before or in_time
+        before, in_time = False, True
+        if first is None:
+            if hold.watched:
+                self.performer.unwatch(hold)
+            if self.performer.queued(self.lock_id) and (yield from self._handing_over(hold, loop)):
+                return True
+            before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
+            hold.release_sent_in_time = before or in_time
         try:
             reply, _, outcome_unknown = yield from retry_command(
                 self._release_command(hold.token, hold.address),
                 hold.deadline,
                 self.options.call_limits,
                 tuning=self.performer.tuning,
+                first=first,
             )
         except LockBackendError as failure:
             self._with_context(failure)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...core import owners, tokens
 from ...core.hold import mint_id
 from ...core.queue_values import QueuePosition
 from ...core.tuning import BACKEND_WAIT
-from .retry import RetryLimits
+from .retry import FirstReply, RetryLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from ...core.grant import Grant, OnLost
     from ...core.hold import Hold
     from ...core.holder import Holder
+    from ...core.prepared import PreparedCommand
     from ...core.queue_values import Waiter
 
 NOT_QUEUED = QueuePosition()
+
+SMALLEST_FENCE: Final = 99
+"""Fences are microseconds of a clock. A number as small as this is the answer to something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,45 +91,53 @@ class ForeignValue:
     what: str
 
 
+class PreparedCommands(NamedTuple):
+    """The commands of the fast path: acquire a lock that is free, and release it."""
+
+    acquire: PreparedCommand
+    release: PreparedCommand
+
+
 class WaitRequest:
     """A request of one caller that may wait."""
 
-    __slots__ = ("__weakref__", "loop", "maybe_executed", "position", "subscribed", "wait", "waited", "waiter")
+    position: QueuePosition | None = None
+    """The queue position in the last reply, until it is passed to the queue."""
+    waiter: Waiter | None = None
+    """To be removed from the queue if the request fails."""
+    maybe_executed = False
+    """The command may have been executed, or may still be on its way."""
+    subscribed = False
+    """A subscription to wake-ups was tried."""
+    sent = 0.0
+    """When the command was sent on the fast path; 0 if it wasn't."""
+    first: FirstReply | None = None
+    """The reply to that command, until the program takes it."""
+    waited = 0.0
 
     def __init__(self, wait: float, loop: object) -> None:
         self.wait = wait
         self.loop = loop
-        self.subscribed = False
-        """A subscription to wake-ups was tried."""
-        self.position: QueuePosition | None = None
-        """The queue position in the last reply, until it is passed to the queue."""
-        self.waiter: Waiter | None = None
-        """To be removed from the queue if the request fails."""
-        self.maybe_executed = False
-        """The command may have been executed, or may still be on its way."""
-        self.waited = 0.0
 
 
 class AcquireRequest(WaitRequest):
     """A request to acquire. ``token`` is created before the first attempt and reused by its retries."""
 
-    __slots__ = ("block", "grant_id", "hold", "issued", "owner", "raise_if_busy", "reentered", "token")
+    block = 0
+    """The id of the ``with`` block; 0 if there is none."""
+    reentered: Hold | None = None
+    """The hold of the caller that this request re-enters."""
+    fast = False
+    """The fast path may be tried."""
+    # What else is undone if the request fails:
+    hold: Hold | None = None
+    issued: Grant | None = None
 
     def __init__(self, wait: float, owner: owners.Owner, loop: object, *, raise_if_busy: bool = False) -> None:
         self.wait = wait  # as WaitRequest does, without the call of super()
         self.loop = loop
-        self.subscribed = self.maybe_executed = False
-        self.position = self.waiter = None
-        self.waited = 0.0
         self.owner = owner
         self.raise_if_busy = raise_if_busy
-        self.block = 0
-        """The id of the ``with`` block; 0 if there is none."""
         self.token = tokens.mint_token()
         self.grant_id = mint_id()
         """The id of the grant that is made on success."""
-        self.reentered: Hold | None = None
-        """The hold of the caller that this request re-enters."""
-        # What else is undone if the request fails:
-        self.hold: Hold | None = None
-        self.issued: Grant | None = None

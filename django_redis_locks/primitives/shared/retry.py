@@ -24,6 +24,35 @@ CommandReply: TypeAlias = tuple[Any, float, bool]
 """The parsed reply, the time its request was sent, and whether an earlier copy went unanswered."""
 
 
+class FirstReply:
+    """The reply to a command that was sent before its program began.
+
+    Args:
+        sent: when it was sent.
+        reply: the raw reply, or the ``LockBackendError``.
+    """
+
+    __slots__ = ("_reply", "sent")
+
+    def __init__(self, sent: float, reply: Any) -> None:
+        self.sent = sent
+        self._reply = reply
+
+    def take(self, command: Command[Any]) -> Any:
+        """Return the parsed reply.
+
+        Raises:
+            LockBackendError: there is none, or it isn't one to this command.
+        """
+        reply, self._reply = self._reply, None  # an error and a frame that refer to each other stay in memory
+        if isinstance(reply, LockBackendError):
+            try:
+                raise reply
+            finally:
+                del reply
+        return command.read(reply)
+
+
 class RetryLimits(NamedTuple):
     """For how many seconds after its first failure a command is retried.
 
@@ -45,9 +74,10 @@ def retry_command(
     limits: RetryLimits = DEFAULT_LIMITS,
     outage: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
+    first: FirstReply | None = None,
 ) -> Program[CommandReply]:
     """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``limits``; at
-    least once. ``outage`` is given the last failure.
+    least once, unless it was sent already (``first``). ``outage`` is given the last failure.
 
     A pooled connection that was closed while idle is no failure of the store: the command is sent again at once, even
     after ``until``.
@@ -56,14 +86,19 @@ def retry_command(
         LockBackendError: the store refuses, or no attempt was answered; ``outcome_unknown`` says whether one may have
             been carried out.
     """
+    outage = outage or QueueOutage()
     outcome_unknown = False
     pause = tuning.min_retry_delay
     first_unreached = first_refused = inf
     while True:
-        sent = clock.now()
+        sent = clock.now() if first is None else first.sent
         try:
-            reply = yield command
+            if first is None:
+                reply = yield command
+            else:
+                reply = first.take(command)
         except LockBackendError as failure:
+            first = None
             outcome_unknown = outcome_unknown or failure.outcome_unknown
             failure.outcome_unknown = outcome_unknown
             if failure.on_reused_connection:
@@ -71,8 +106,7 @@ def retry_command(
             if not failure.transient:
                 raise
             text = str(failure.args[0])
-            if outage is not None:
-                outage.failure = text
+            outage.failure = text
             now = clock.now()
             if failure.unreachable:
                 first_unreached = min(first_unreached, now)
@@ -87,6 +121,5 @@ def retry_command(
             yield Sleep(min(pause, left))
             pause = min(2 * pause, tuning.max_retry_delay)
         else:
-            if outage is not None:
-                outage.failure = None
+            outage.failure = None
             return reply, sent, outcome_unknown

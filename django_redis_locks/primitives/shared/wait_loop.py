@@ -53,10 +53,11 @@ def wait_loop(
 
     If it fails, the owner of the request undoes what the request holds."""
     tuning = requester.performer.tuning
-    begin = clock.now()
+    begin = request.sent or clock.now()
     give_up = begin + request.wait
     request.waiter = waiter
-    uncontended = waiter is not None and requester.performer.uncontended(waiter)
+    first, request.first = request.first, None
+    uncontended = waiter is not None and (first is not None or requester.performer.uncontended(waiter))
     attempted = final = False
     pause = 0.0
     attempt: Attempt | None = _UNQUEUED_ATTEMPT
@@ -74,9 +75,11 @@ def wait_loop(
                     limits,
                     None if waiter is None else waiter.queue,
                     tuning,
+                    first,
                 )
             )
         )
+        first = None
         attempted = True
         verdict, final, pause, effects = requester._attempt_outcome(request, attempt, command_reply)
         for effect in effects:  # noqa: UP028 - it may be sent replies

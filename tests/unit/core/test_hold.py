@@ -40,7 +40,7 @@ def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold
     left: list[bool] = []
 
     def interrupted() -> None:
-        with hold.mutex:
+        with hold.mutex.rlock:
             left.append(hold.release_grant(1))
 
     thread = threading.Thread(target=interrupted, daemon=True)

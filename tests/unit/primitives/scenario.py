@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 from django_redis_locks import LockBackendError
@@ -18,6 +20,7 @@ from django_redis_locks.core import clock, owners
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.effects import LeaveQueue, Wait
 from django_redis_locks.core.hold import Hold, State
+from django_redis_locks.core.prepared import PreparedCommand
 from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.core.registry import registry
 from django_redis_locks.core.runner import run
@@ -107,7 +110,7 @@ class Process:
         self.engine = engine.Engine(self.backend)
         del engine._queues[self.backend.identity]  # each process has its own queues
         self._maintenance = self.engine._maintenance
-        self.outage = self.engine._outage
+        self.outage = self.engine.outage
         self.outage._thread.start = lambda: None  # type: ignore[method-assign]
         self._maintenance._thread.start = lambda: None  # type: ignore[method-assign]
         settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, False, (), "answer")
@@ -127,6 +130,8 @@ class Process:
             handlers[kind] = lambda effect, perform=perform: self._recorded(perform, self._name(effect), effect)
         for kind, perform in list(ahandlers.items()):
             ahandlers[kind] = lambda effect, perform=perform: self._arecorded(perform, self._name(effect), effect)
+        executor = SimpleNamespace(call=handlers[Command], acall=ahandlers[Command])
+        self.engine.prepare = partial(PreparedCommand, executor)  # type: ignore[assignment, arg-type]
 
     def _call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], object]:
         """A timer of a task: time passes unless the task is woken within a few iterations of its loop."""

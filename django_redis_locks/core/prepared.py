@@ -1,0 +1,67 @@
+"""Commands that are sent often: what is constant in them is prepared once."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from .commands import Command
+from .errors import LockBackendError
+
+
+class CommandExecutor(Protocol):
+    """What a prepared command needs of a backend."""
+
+    def call(self, command: Command[Any], /) -> Any:
+        """Execute a command once and return the raw reply."""
+
+    async def acall(self, command: Command[Any], /) -> Any:
+        """Execute a command once and return the raw reply, without blocking the event loop."""
+
+
+class PreparedCommand:
+    """A command that is sent often with the same keys: only its arguments differ. A backend with a quicker way to pack
+    its requests overrides the methods.
+
+    Args:
+        backend: sends it.
+        name: the step, as ``Command.name``.
+        keys: the keys in the store that it uses.
+        args: the number of its arguments.
+    """
+
+    __slots__ = ("_backend", "_keys", "_name")
+
+    def __init__(self, backend: CommandExecutor, name: str, keys: tuple[str, ...], args: int) -> None:
+        self._backend = backend
+        self._name = name
+        self._keys = keys
+
+    def packed(self, *args: str | int) -> Any:
+        """Return the arguments after the first as ``send`` takes them."""
+        return args
+
+    def send(self, first: str, rest: Any = ()) -> Any:
+        """Send the command once and return the raw reply, or the ``LockBackendError``.
+
+        Args:
+            first: the first argument, which is different in each call.
+            rest: the other arguments, from ``packed``.
+        """
+        try:
+            return self._backend.call(self._command(first, rest))
+        except LockBackendError as failure:
+            return failure
+
+    async def asend(self, first: str, rest: Any = ()) -> Any:
+        """As ``send``, without blocking the event loop."""
+        try:
+            return await self._backend.acall(self._command(first, rest))
+        except LockBackendError as failure:
+            return failure
+
+    def _command(self, first: str, rest: tuple[str | int, ...]) -> Command[Any]:
+        return Command(self._name, self._keys, (first, *rest), _raw)
+
+
+def _raw(reply: Any) -> Any:
+    return reply

@@ -1,0 +1,73 @@
+"""The fast path does what the program does: each story is played with both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockError
+from django_redis_locks.core import events
+from django_redis_locks.engine import local_queues
+from django_redis_locks.primitives.lock import Lock
+from tests.unit.primitives.scenario import Scenario, VirtualClock
+
+STORIES = [
+    [],
+    ["lost"],
+    ["lost"] * 9,
+    ["late"],
+    ["dropped", *["down"] * 9],
+    ["stale", "stale"],
+    ["down"] * 9,
+    ["loading"] * 3,
+    ["refused"],
+    ["slow"],
+    ["held"],
+    ["lost", "held"],
+    ["stolen"],
+]
+"""Outcomes of the commands, and "slow": the reply takes longer than the lease; "held": by another process; "stolen"
+from the holder before its release."""
+
+
+def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool, fast: bool, **options: Any) -> Any:
+    """Acquire and release, and return what the caller, the listeners and the store notice of it."""
+    time.time = 1000.0
+    scenario = Scenario(time)
+    process, noticed = scenario.process, []
+    if "held" in story:
+        scenario.other.hold(expire=1)
+    lock = process.lock(**options)
+    with pytest.MonkeyPatch.context() as patch:
+        if not fast:
+            patch.setattr(Lock, "_begin_fast_path", lambda *_: None)
+            patch.setattr(Lock, "_is_fast_release", lambda *_: False)
+        patch.setattr(events, "_listeners", [noticed.append])
+        patch.setattr(local_queues, "random", lambda: 0.5)
+        process.backend.outcomes[step] = [outcome for outcome in story if outcome not in {"held", "slow", "stolen"}]
+        process.backend.delays = [60.0] if "slow" in story and step == "lock/acquire" else []
+        try:
+            grant: Any = asyncio.run(lock.aacquire()) if asynchronous else lock.acquire()
+            noticed.append((grant.hold.deadline, grant.hold.outcome_unknown, grant.hold.renew_until))
+            process.backend.delays = [60.0] if "slow" in story else []
+            if "stolen" in story:
+                scenario.other.lock().force_release()
+            asyncio.run(grant.arelease()) if asynchronous else grant.release()
+        except LockError as failure:
+            noticed.append((type(failure), str(failure), vars(failure)))
+    left = [entry.partition(":")[0] for entry in scenario.leftovers()]  # without tokens
+    return noticed, process.effects, time.time, left
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("step", ["lock/acquire", "lock/release"])
+def test_fast_path_does_what_the_program_does(time: VirtualClock, step: str, asynchronous: bool) -> None:
+    """[H2] [L12] [E16] The effects in their order, the events, the errors and what is left, whatever the replies are."""
+    for story in STORIES:
+        for options in {"wait": 0}, {"wait": 3}, {"expire": 5, "wait": 3}, {"wait": 3, "on_lost": print}:
+            fast, usual = (
+                play(time, story, step, asynchronous=asynchronous, fast=fast, **options) for fast in (True, False)
+            )
+            assert fast == usual, (story, options)
