@@ -32,10 +32,17 @@ if TYPE_CHECKING:
 
 
 def _request(
-    key: str, loader: Callable[..., Any], cache: Any, version: int | None, using: str | None, given: dict[str, Any]
+    key: str,
+    loader: Callable[..., Any],
+    cache: Any,
+    version: int | None,
+    using: str | None,
+    given: dict[str, Any],
+    *,
+    asynchronous: bool = False,
 ) -> LoadRequest:
     coordinator, checked = coordinator_and_options(cache, using, given)
-    return LoadRequest(coordinator, key, version, loader, checked)
+    return LoadRequest(coordinator, key, version, loader, checked, asynchronous=asynchronous)
 
 
 @overload
@@ -97,8 +104,7 @@ def get_or_load(
             count(coordinator.alias, HITS)
             return first_read.value
     request = LoadRequest(coordinator, key, version, loader, checked)
-    request.first_read = first_read
-    result = run(get_value(request), coordinator.performer)
+    result = run(get_value(request, first_read), coordinator.performer)
     return result if info else result.value
 
 
@@ -156,8 +162,7 @@ async def aget_or_load(
         Exception: what the loader raised.
     """
     loaders.check_async(loader)
-    request = _request(key, loader, cache, version, using, options)
-    request.asynchronous = iscoroutinefunction(loader)
+    request = _request(key, loader, cache, version, using, options, asynchronous=iscoroutinefunction(loader))
     result = await arun(get_value(request), request.coordinator.performer)
     return result if info else result.value
 
@@ -259,7 +264,6 @@ async def arefresh(
         Exception: what the loader raised.
     """
     loaders.check_async(loader)
-    request = _request(key, loader, cache, version, using, options)
-    request.asynchronous = iscoroutinefunction(loader)
+    request = _request(key, loader, cache, version, using, options, asynchronous=iscoroutinefunction(loader))
     result = await arun(reload_value(request), request.coordinator.performer)
     return result if info else result.value

@@ -86,6 +86,7 @@ class Claim(NamedTuple):
         hold: the hold of a granted claim; it is renewed while it is referenced.
         sent_at: when the request was sent, on this process's clock; the value was read after it.
         waited: an earlier attempt of this request found another caller's claim.
+        token: the token of the request, with which a granted claim is ended.
     """
 
     verdict: int
@@ -97,6 +98,7 @@ class Claim(NamedTuple):
     hold: LoadHold | None = None
     sent_at: float = 0.0
     waited: bool = False
+    token: str = ""
 
 
 class LoadHold(Hold):
@@ -262,7 +264,7 @@ class LoadLease:
         return Command("load/claim", self._all_keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
-        claim: Claim = command_reply[0]._replace(sent_at=command_reply[1], waited=request.busy)
+        claim: Claim = command_reply[0]._replace(sent_at=command_reply[1], waited=request.busy, token=request.token)
         request.position = claim.position
         if claim.verdict == BUSY:
             request.busy = True

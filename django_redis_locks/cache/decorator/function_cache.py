@@ -124,7 +124,7 @@ class FunctionCache:
         location = self._location
         coordinator = coordinator_of(location["cache"], location["using"])
         options = options_for(location["cache"], self._options)
-        request = LoadRequest(
+        return LoadRequest(
             coordinator,
             self.key(args, kwargs),
             location["version"],
@@ -132,9 +132,8 @@ class FunctionCache:
             options,
             name=self._name,
             job=None if options.refresh in ("inline", "thread") else self._job(args, kwargs),
+            asynchronous=self.asynchronous,
         )
-        request.asynchronous = self.asynchronous
-        return request
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
         if self._is_class_method:  # the class is part of the path

@@ -20,7 +20,7 @@ from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND, CachedValue, read_envelope
-from . import early, transactions
+from . import early, nesting, transactions
 from . import loader as loaders
 from .effects import FetchMany, Follow, Lead, LeadInBackground
 from .get import get_value
@@ -161,7 +161,7 @@ class _BatchEntry:
 
     def join(self) -> bool:
         """Start the load of this key; False if another caller of this process is loading it."""
-        if self.request.nested_in(self.request.lock_id) is not None:
+        if nesting.is_inside(self.request.lock_id):
             return False
         inflight, is_leader = self.request.coordinator.single_flight.join(self.request.key)
         self.inflight = inflight if is_leader else None
@@ -224,7 +224,7 @@ def _claim_and_load(
         except BaseException:
             for entry in owned:
                 if entry.claim is not None:
-                    yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
+                    yield entry.request.load.abandoning(entry.claim.token, entry.claim.hold, entry.request.lease)
             raise
     if owned:
         yield from _run_loader(coordinator, owned, loader)
@@ -265,7 +265,7 @@ def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[
             unchanged.append(entry)
             continue
         if entry.claim is not None:
-            yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
+            yield entry.request.load.abandoning(entry.claim.token, entry.claim.hold, entry.request.lease)
         entry.finish(outcome_of_read(entry.request, current, as_of))
     return unchanged
 

@@ -18,7 +18,7 @@ from .. import metrics
 from ..errors import LoadTimeout
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
-from . import early, transactions
+from . import early, nesting, transactions
 from . import loader as loaders
 from .effects import Follow, Lead
 from .refresh import result_for_caller, serve_and_refresh
@@ -27,12 +27,13 @@ from .singleflight import LOAD_ALONE, RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.commands import Program
+    from ..values import CachedValue
     from .request import LoadRequest
 
 
-def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Return the value, from the cache or its loader."""
-    cached = transactions.pending_value(request) or request.first_read or (yield from read_cache(request))
+def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Program[LoadResult[Any]]:
+    """Return the value, from the cache or its loader. ``first_read``: the cached value, if it has been read already."""
+    cached = transactions.pending_value(request) or first_read or (yield from read_cache(request))
     if cached.value is MISSING:
         return (yield from load_missing(request))
     if not cached.fresh:
@@ -53,7 +54,7 @@ def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load a value that the cache doesn't have, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
-    if request.nested_in(request.lock_id) is not None or (yield from transactions.never_leaves_transactions(request)):
+    if nesting.is_inside(request.lock_id) or (yield from transactions.never_leaves_transactions(request)):
         return (yield from _load_alone(request))
     begin = clock.now()
     longest = yield from _longest_wait(request)
@@ -63,8 +64,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         outcome: LoadOutcome | None
         if is_leader:
             outcome = yield from _lead(request, inflight, until)
-        elif request.start_following(inflight):
-            outcome = yield from _follow(request, inflight, until)
+        elif (outer_loads := nesting.start_following(inflight)) is not None:
+            outcome = yield from _follow(request, inflight, until, outer_loads)
         else:
             metrics.count(coordinator.alias, metrics.NESTED)
             outcome = LOAD_ALONE
@@ -106,19 +107,21 @@ def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program
     return outcome
 
 
-def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
-    """Wait for another caller's load. Returns its outcome, or None if it took too long."""
+def _follow(
+    request: LoadRequest, inflight: InflightLoad, until: float, outer_loads: list[InflightLoad]
+) -> Program[LoadOutcome | None]:
+    """Wait for another caller's load. Returns its outcome, or None if it took too long. ``outer_loads``: the loads
+    inside which this caller runs."""
     single_flight = request.coordinator.single_flight
     try:
         leader_needs_thread = loaders.may_run_sync_code_of(inflight.leader_loop)
         wait_until = min(until, clock.now() + request.lease / 1000) if leader_needs_thread else until
         outcome: LoadOutcome | None = yield Follow(single_flight, inflight, wait_until, leader_needs_thread)
     finally:
-        request.stop_following(inflight)
+        nesting.stop_following(inflight, outer_loads)
     if outcome is None and leader_needs_thread:
         # The leader is a task whose synchronous code has to run in this thread: run the load here instead
-        if (claimed := single_flight.take_over(inflight)) is not None:
-            request.token, claim = claimed
+        if (claim := single_flight.take_over(inflight)) is not None:
             yield from publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND))
             return inflight.outcome
         return LOAD_ALONE if clock.now() < until else None

@@ -10,7 +10,7 @@ from ...core import clock
 from ...primitives.load import BUSY, CLAIMED, FRESH
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
-from . import transactions
+from . import nesting, transactions
 from .effects import Follow, Lead, LeadInBackground
 from .refresh_job import hand_over
 from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, reread, run_load
@@ -36,7 +36,7 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
     """
     coordinator, options = request.coordinator, request.options
     single_flight = coordinator.single_flight
-    if coordinator.backs_off(request.key) or request.nested_in(request.lock_id) is not None:
+    if coordinator.backs_off(request.key) or nesting.is_inside(request.lock_id):
         return result
     if options.refresh == "inline" and (yield from transactions.never_leaves_transactions(request)):
         return result

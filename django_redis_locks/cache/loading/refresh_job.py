@@ -60,7 +60,7 @@ class Job:
             Whether a value was loaded. False if the claim is void, or the load failed.
         """
         performer = self.request.coordinator.performer
-        if self.request.asynchronous or self.request.in_task:
+        if self.request.asynchronous:
             return async_to_sync(arun)(carry_out(self.request, self.token), performer)
         return run(carry_out(self.request, self.token), performer)
 
@@ -76,7 +76,6 @@ def path_of(loader: Any) -> str:
 def carry_out(request: LoadRequest, token: str) -> Program[bool]:
     """Carry out a load that another process claimed and handed over. Returns False if the claim is void, or the load
     failed."""
-    request.token = token
     owned, _ = yield from request.load.checking(token, request.lease)
     if not owned:
         return False
@@ -91,13 +90,14 @@ def carry_out(request: LoadRequest, token: str) -> Program[bool]:
 
 def hand_over(request: LoadRequest, claim: Claim) -> None:
     """Submit a claimed load as a job. If that fails, a thread of this process carries it out."""
-    request.in_task = running_loop() is not None
+    in_loop = running_loop() is not None
+    request = replace(request, asynchronous=True) if in_loop else request
     job = request.job if isinstance(request.job, Job) else Job(path_of(request.loader))
-    job = replace(job, token=request.token, expire=request.options.start_within, request=request)
+    job = replace(job, token=claim.token, expire=request.options.start_within, request=request)
     if claim.hold is not None:
         request.coordinator.engine.unwatch(claim.hold)
         claim.hold.state = State.GONE
-    if request.options.refresh == "celery" and running_loop() is not None:
+    if request.options.refresh == "celery" and in_loop:
         background.in_thread(partial(_submit, job, _run))  # publishing a message would block the loop
     else:
         _submit(job, _run_in_thread)

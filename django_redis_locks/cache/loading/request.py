@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -12,73 +14,65 @@ from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
 from ..values import NOT_FOUND, CachedValue, value_with_lifetime
-from . import loader as loaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.keys import LockId
+    from ...primitives.load import LoadLease
     from ..options import CheckedOptions
     from .coordinator import CacheCoordinator
-    from .singleflight import InflightLoad
 
 
+@dataclass(frozen=True, eq=False)
 class LoadRequest:
-    """The request of one caller for one value: its key, loader and options.
+    """The request of one caller for one value: its key, loader and options. It never changes; the state of a load is in
+    the program that carries it out.
 
     Attributes:
         user_key: the key as the caller passed it; ``key``: as the cache stores it.
         name: the label of the load in metrics and messages.
-        token: the token of the last claim that this caller made.
         job: the ``Job`` with which another process can load the value, or None.
-        asynchronous: the loader is a coroutine function.
-        in_task: the caller runs in an event loop.
-        needs_lifetime: whether reads must return the remaining lifetime of the value, for ``stale`` or ``early``.
+        asynchronous: the load needs an event loop: the loader is a coroutine function, or the caller runs in a loop.
     """
 
-    def __init__(
-        self,
-        coordinator: CacheCoordinator,
-        user_key: str,
-        version: int | None,
-        loader: Callable[..., Any],
-        options: CheckedOptions,
-        *,
-        name: str = "",
-        job: object = None,
-    ) -> None:
-        self.coordinator = coordinator
-        self.user_key = user_key
-        self.version = version
-        self.key = (
-            coordinator.key(user_key, version)
-            if coordinator.same_server
-            else coordinator.unchecked_key(user_key, version)
-        )
-        self.first_read: CachedValue | None = None
-        """The cached value, if the caller has read it already."""
-        self.name = name or default_name(str(user_key))
-        self.loader = loader
-        self.options = options
-        self.token = ""
-        self.job = job
-        self.stale_ms = round(options.stale * 1000)
-        self.asynchronous = self.in_task = False
-        self.needs_lifetime = options.stale > 0 or options.early is not None
-        self._load: Any = None
+    coordinator: CacheCoordinator
+    user_key: str
+    version: int | None
+    loader: Callable[..., Any]
+    options: CheckedOptions
+    name: str = ""
+    job: object = None
+    asynchronous: bool = False
+    key: str = field(init=False)
 
-    @property
-    def load(self) -> Any:
+    def __post_init__(self) -> None:
+        """Make the key, and the default name."""
+        coordinator = self.coordinator
+        make_key = coordinator.key if coordinator.same_server else coordinator.unchecked_key
+        object.__setattr__(self, "key", make_key(self.user_key, self.version))
+        if not self.name:
+            object.__setattr__(self, "name", default_name(str(self.user_key)))
+
+    @cached_property
+    def load(self) -> LoadLease:
         """The load primitive of the key."""
-        if self._load is None:
-            self._load = self.coordinator.load(self.key, self.name)
-        return self._load
+        return self.coordinator.load(self.key, self.name)
 
     @property
     def lock_id(self) -> LockId:
         """The address of the load in the store."""
-        lock_id: LockId = self.load.lock_id
-        return lock_id
+        return self.load.lock_id
+
+    @property
+    def needs_lifetime(self) -> bool:
+        """Whether reads must return the remaining lifetime of the value, for ``stale`` or ``early``."""
+        return self.options.stale > 0 or self.options.early is not None
+
+    @property
+    def stale_ms(self) -> int:
+        """The option ``stale`` in milliseconds."""
+        return round(self.options.stale * 1000)
 
     @property
     def lease(self) -> int:
@@ -139,30 +133,3 @@ class LoadRequest:
             override=override,
             extra_interval=extra_interval,
         )
-
-    def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:
-        """Return the load of the same value whose loader makes this call, directly or indirectly; or None."""
-        for outer in loaders.active_loads.get():
-            if outer[0] == lock_id:
-                return outer
-        return None
-
-    def start_following(self, inflight: InflightLoad) -> bool:
-        """Record that all loads inside which this caller runs wait for another load.
-
-        Returns:
-            False, with nothing recorded, if that load itself waits for one of them: waiting would be a deadlock.
-        """
-        self._outer_loads = [outer for _, outer in loaders.active_loads.get() if outer is not None]
-        # Record before the check: of two callers that start to wait for each other, at least one finds the other
-        for outer in self._outer_loads:
-            outer.waits_for.append(inflight)
-        if self._outer_loads and inflight.depends_on(self._outer_loads):
-            self.stop_following(inflight)
-            return False
-        return True
-
-    def stop_following(self, inflight: InflightLoad) -> None:
-        """Undo ``start_following``."""
-        for outer in self._outer_loads:
-            outer.waits_for.remove(inflight)

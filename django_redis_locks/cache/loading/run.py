@@ -54,7 +54,7 @@ def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
     """Act on the store's reply to a claim: load, return the value that was found, or retry."""
     cached, as_of = request.decode(claim.value_left, claim.value), claim.sent_at
     if claim.verdict == CLAIMED:
-        request.coordinator.single_flight.claimed(inflight, request.token, claim)
+        request.coordinator.single_flight.claimed(inflight, claim)
         if not request.coordinator.same_server:  # the value may have been stored since the read
             as_of = clock.now()
             cached = yield from reread(request, claim)
@@ -99,7 +99,7 @@ def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
     try:
         return (yield from read_cache(request))
     except BaseException as failure:
-        yield request.load.abandoning(request.token, claim.hold, request.lease)
+        yield request.load.abandoning(claim.token, claim.hold, request.lease)
         if isinstance(failure, Exception):
             return NOT_FOUND
         raise
@@ -121,7 +121,7 @@ def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Progr
 def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
     """Give up the claim of a load whose task never began, and let its followers start again."""
     if claim is not None:
-        cleanup = request.load.abandoning(request.token, claim.hold, request.lease)
+        cleanup = request.load.abandoning(claim.token, claim.hold, request.lease)
         request.coordinator.performer.handlers[type(cleanup)](cleanup)
     request.coordinator.single_flight.finish(request.key, inflight, RETRY)
 
@@ -142,7 +142,6 @@ def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Cla
     """
     if request.coordinator.down:
         return None
-    request.token = claim_request.token
     wait = claim_request.wait
     try:
         if not request.coordinator.same_server:

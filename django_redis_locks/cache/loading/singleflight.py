@@ -114,8 +114,8 @@ class InflightLoad:
         """When its followers stop waiting, on the monotonic clock."""
         self.leader_loop: object = None
         """The event loop of the task that leads it; None for a thread."""
-        self.claimed: tuple[str, Claim] | None = None
-        """The token and the claim in the store, until a thread takes the load over from that task."""
+        self.claimed: Claim | None = None
+        """The claim in the store, until a thread takes the load over from that task."""
 
     def is_done(self) -> bool:
         """Return whether the load has an outcome."""
@@ -197,15 +197,15 @@ class SingleFlight:
             for event in inflight.events:
                 event.set()
 
-    def claimed(self, inflight: InflightLoad, token: str, claim: Claim) -> None:
+    def claimed(self, inflight: InflightLoad, claim: Claim) -> None:
         """Record the claim of a load, and wake a thread that may take it over."""
         with self._mutex:
-            inflight.claimed = token, claim
+            inflight.claimed = claim
             events = list(inflight.events)
         for event in events if inflight.leader_loop is not None else ():
             event.set()
 
-    def take_over(self, inflight: InflightLoad) -> tuple[str, Claim] | None:
+    def take_over(self, inflight: InflightLoad) -> Claim | None:
         """Return the claim of a load to the first caller, and None to later ones."""
         with self._mutex:
             found, inflight.claimed = inflight.claimed, None

@@ -40,7 +40,7 @@ def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why:
         False if the claim was void.
     """
     try:
-        owned: bool = yield from request.load.giving_up(request.token, claim.hold, round(seconds * 1000), why)
+        owned: bool = yield from request.load.giving_up(claim.token, claim.hold, round(seconds * 1000), why)
     except LockBackendError as failure:
         request.coordinator.record_failure(failure)
         return True
@@ -60,7 +60,7 @@ class LoadCompletion:
     ) -> None:
         self._request = request
         self._claim = claim
-        self._token = request.token
+        self._token = "" if claim is None else claim.token
         self._by_permit = False
         self._context = context
         self._isolation = isolation
@@ -81,7 +81,7 @@ class LoadCompletion:
     def interrupted(self) -> Program[None]:
         """End a load that a signal or a cancellation interrupted: the claim is given up in the background."""
         if self._claim is not None:
-            yield self._request.load.abandoning(self._request.token, self._claim.hold, self._request.lease)
+            yield self._request.load.abandoning(self._claim.token, self._claim.hold, self._request.lease)
 
     def loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         """End a load with the loader's value. If the cache or a database connection raises, the claim is given up.
@@ -133,7 +133,7 @@ class LoadCompletion:
             and self._isolation.is_read_committed(connections)
         ):
             try:
-                self._token = yield from request.load.deferring(request.token, claim.hold)
+                self._token = yield from request.load.deferring(claim.token, claim.hold)
             except LockBackendError as failure:
                 request.coordinator.record_failure(failure)
                 self._token = ""
@@ -205,7 +205,7 @@ class LoadCompletion:
         try:
             owned, lag_ms = yield from request.load.checking(self._token, request.lease, by_permit=self._by_permit)
         except LockBackendError:
-            yield request.load.abandoning(request.token, claim.hold, request.lease)
+            yield request.load.abandoning(claim.token, claim.hold, request.lease)
             raise
         if not owned:
             yield from give_up_claim(request, claim)

@@ -188,7 +188,7 @@ def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> Non
     inflight.leader_loop = object()
     inflight.events.append(follower)
     claim: Any = object()
-    single_flight.claimed(inflight, "token", claim)
+    single_flight.claimed(inflight, claim)
     assert follower.woken
-    assert single_flight.take_over(inflight) == ("token", claim)
+    assert single_flight.take_over(inflight) is claim
     assert single_flight.take_over(inflight) is None
