@@ -85,7 +85,8 @@ class LockAcquisition(LockOwnership):
                 waiter = request.waiter
                 if waiter is not None:
                     if not self.performer.end_uncontended(waiter):
-                        self._perform(LeaveQueue(waiter, hold.lease / 1000, NOT_QUEUED))
+                        pause = min(self.performer.tuning.max_poll_interval, hold.lease / 1000)
+                        self._perform(LeaveQueue(waiter, pause, NOT_QUEUED))
                     request.waiter = None
                 return self._issue(request, hold)
             request.hold = None

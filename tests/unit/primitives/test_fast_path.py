@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from django_redis_locks import LockError
-from django_redis_locks.core import events
+from django_redis_locks.core import events, owners
 from django_redis_locks.engine import local_queues
 from django_redis_locks.primitives.lock import Lock
-from tests.unit.primitives.scenario import Scenario, VirtualClock
+from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
 
+OUTCOMES = {"lost", "late", "dropped", "stale", "down", "loading", "refused"}
 STORIES = [
     [],
     ["lost"],
@@ -27,9 +30,17 @@ STORIES = [
     ["held"],
     ["lost", "held"],
     ["stolen"],
+    ["queued"],
+    ["lost", "queued"],
 ]
 """Outcomes of the commands, and "slow": the reply takes longer than the lease; "held": by another process; "stolen"
-from the holder before its release."""
+from the holder before its release; "queued": another caller of the process has begun to wait when the reply arrives."""
+
+
+def call_while_queueing(process: Process, call: Callable[[Any], Any], step: str, command: Any) -> Any:
+    if command.name == step and not process.engine.queued(process.lock().lock_id):
+        process.add_waiter(owners.running_loop())
+    return call(command)
 
 
 def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool, fast: bool, **options: Any) -> Any:
@@ -46,7 +57,9 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
             patch.setattr(Lock, "_is_fast_release", lambda *_: False)
         patch.setattr(events, "_listeners", [noticed.append])
         patch.setattr(local_queues, "random", lambda: 0.5)
-        process.backend.outcomes[step] = [outcome for outcome in story if outcome not in {"held", "slow", "stolen"}]
+        if "queued" in story:
+            patch.setattr(process.backend, "call", partial(call_while_queueing, process, process.backend.call, step))
+        process.backend.outcomes[step] = [outcome for outcome in story if outcome in OUTCOMES]
         process.backend.delays = [60.0] if "slow" in story and step == "lock/acquire" else []
         try:
             grant: Any = asyncio.run(lock.aacquire()) if asynchronous else lock.acquire()
@@ -57,8 +70,9 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
             asyncio.run(grant.arelease()) if asynchronous else grant.release()
         except LockError as failure:
             noticed.append((type(failure), str(failure), vars(failure)))
+    queues = [(queue.next_try, queue.wakeups) for queue in process.engine._queues._of(lock.lock_id)]
     left = [entry.partition(":")[0] for entry in scenario.leftovers()]  # without tokens
-    return noticed, process.effects, time.time, left
+    return noticed, process.effects, time.time, queues, left
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
