@@ -29,13 +29,15 @@ forget_block = grant_stack.remove
 
 def end_block(lock: object, block: int) -> Grant | None:
     """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
-    began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
+    began in another context. Each generator has its own blocks."""
     top = grant_stack.top.get()
     if top is not None and not isinstance(top.entry, int) and top.entry.lock is lock and top.entry._block == block:
+        top.entry._block = 0  # copies of this context still have the entry
         grant_stack.top.set(top.below)  # the usual case
         return top.entry
     for entry in grant_stack.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
+            entry._block = 0
             grant_stack.remove(entry)
             return entry
     return None
@@ -153,18 +155,20 @@ class Registry:
         """Return the grant of a ``with`` block that ends outside of its context.
 
         For the block of a generator that is the grant with which the block began, in any thread. For other blocks it is
-        the newest grant of the caller's thread or task in any context, or of an owner that has ended.
+        the newest such grant of the caller's thread or task in any context, or of an owner that has ended; without one,
+        the newest grant of any kind.
         """
-        if block != 1:
-            grant = next((grant for grant in self.at(lock_id) if grant.lock is lock and grant._block == block), None)
-            if grant is not None:
-                grant._block = 0  # the context in which the block began still has the entry
-            return grant
-        owner = current_owner()
-        for grant in self.at(lock_id):
-            if grant.lock is lock and not grant.deferred and (grant.hold.owner() is owner or not is_alive(grant.hold)):
-                return grant
-        return None
+        found = [grant for grant in self.at(lock_id) if grant.lock is lock and not grant.deferred]
+        if block == 1:
+            owner = current_owner()
+            found = [grant for grant in found if grant.hold.owner() is owner or not is_alive(grant.hold)]
+            found.sort(key=lambda grant: grant._block != 1)
+        else:
+            found = [grant for grant in found if grant._block == block]
+        if not found:
+            return None
+        found[0]._block = 0  # the context in which the block began still has the entry
+        return found[0]
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
         """Return the reason why a caller that waits for this lock would deadlock with itself, as a sentence; None if it

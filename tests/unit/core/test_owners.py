@@ -178,6 +178,27 @@ def test_end_of_a_block_keeps_the_older_grants_of_its_context(lock: Lock) -> Non
     contextvars.Context().run(blocks)
 
 
+def test_block_that_ends_in_another_context_frees_its_lock(lock: Lock, rlock: Lock) -> None:
+    """[F4] Also if that context has the entry of an earlier block, or the lock was entered again without a block. Equal
+    arguments make one lock object."""
+    first, second = contextvars.copy_context(), contextvars.copy_context()
+    for begin, end in (first, second), (second, first):
+        begin.run(lock.__enter__)
+        end.run(lock.__exit__, None, None, None)
+        assert not lock.locked()
+    with lock:
+        copy = contextvars.copy_context()
+    first.run(lock.__enter__)
+    copy.run(lock.__exit__, None, None, None)
+    assert not lock.locked()
+    first.run(rlock.__enter__)
+    inner = first.run(rlock.acquire)
+    second.run(rlock.__exit__, None, None, None)
+    assert inner.held
+    inner.release()
+    assert not lock.locked()
+
+
 class Interrupted(BaseException):
     """The exception of a signal handler."""
 
