@@ -14,12 +14,13 @@ from celery.signals import task_failure, task_postrun, task_success
 
 from django_redis_locks import release_leftovers
 
+from .end_delivery import end_delivery
+from .run_lock import RunHold
 from .worker_start import DeliveredTask
 
 if TYPE_CHECKING:
     from .job import Outcome
     from .options import TaskOptions
-    from .run_lock import RunHold
 
 
 def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -33,12 +34,10 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
         LockNotAcquired: another job has the key, and ``lock_on_conflict`` raises.
         Exception: what the body raised.
     """
-    start = DeliveredTask(task, args, kwargs)
-    held: RunHold | None = None
-    while held is None:
-        if start.header.follows and start.take_result():
-            return start.result
-        held = start.begin()
+    delivered = DeliveredTask(task, args, kwargs)
+    held = delivered.start()
+    if not isinstance(held, RunHold):
+        return end_delivery(task, delivered.header, held)
     outcome: Outcome = ""
     requeued = False
     try:

@@ -32,6 +32,9 @@ RESULT_DEADLINE: Final = 60.0
 """Seconds within which the result of a run is stored after its end. A job without a result after that won't have
 one."""
 
+MAX_PAUSE: Final = 30.0
+"""Seconds after which a message that waits for a result, a lease or the store is redelivered at the latest."""
+
 SLOW_BACKEND: Final = 1.0
 """Seconds without an answer after which a result backend counts as slow."""
 
