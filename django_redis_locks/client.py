@@ -17,7 +17,7 @@ from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
-from .primitives.shared.requests import LockOptions
+from .primitives.shared.requests import LockOptions, PreparedCommands
 from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ class LockAddress(NamedTuple):
     alias: str
 
 
+class LockParts(NamedTuple):
+    """What locks of equal arguments share."""
+
+    kind: type[Lock]
+    address: LockAddress
+    options: LockOptions
+    prepared: PreparedCommands
+
+
 class Locks(LockMaker):
     """Makes the locks and records of one alias. Lock objects are cheap: make a new one for each use."""
 
@@ -51,7 +60,7 @@ class Locks(LockMaker):
         self.engine = engine
         events.log_keys(settings.alias, settings.log_keys)
         self._key_layout = KeyLayout(settings.key_prefix, engine.backend.buckets)
-        self._cached_lock = lru_cache(CACHED_KEYS, typed=True)(self._new_lock)  # a lazy string equals a str
+        self._cached_parts = lru_cache(CACHED_KEYS, typed=True)(self._lock_parts)  # a lazy string equals a str
         self._cached_options = lru_cache(CACHED_KEYS, typed=True)(self._lock_options)
 
     def __repr__(self) -> str:
@@ -73,27 +82,26 @@ class Locks(LockMaker):
         return RecordRef(self.engine, *address, self._lock_options(address.name, *options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
-        if on_lost is None:
-            try:
-                return self._cached_lock(key, name, reentrant, None, *options)
-            except TypeError:  # not hashable, or wrong
-                pass
-        return self._new_lock(key, name, reentrant, on_lost, *options)
-
-    def _new_lock(self, key: str, name: str | None, reentrant: bool, on_lost: OnLost, *options: Any) -> Lock:
-        address = self._address(key, name)
         try:
-            lock_options = self._cached_options(address.name, *options)
+            kind, address, lock_options, prepared = self._cached_parts(key, name, *options)
         except TypeError:  # not hashable, or wrong
-            lock_options = self._lock_options(address.name, *options)
+            kind, address, lock_options, prepared = self._lock_parts(key, name, *options)
         if on_lost is not None:
             if not lock_options.auto_release:
                 raise TypeError(
                     "a lock with auto_release=False always ends with its lease, so on_lost is never called: leave it out"
                 )
             lock_options = replace(lock_options, on_lost=validate_on_lost(on_lost))
+        return kind(self.engine, *address, lock_options, reentrant, prepared)
+
+    def _lock_parts(self, key: str, name: str | None, *options: Any) -> LockParts:
+        address = self._address(key, name)
+        try:
+            lock_options = self._cached_options(address.name, *options)
+        except TypeError:  # not hashable, or wrong
+            lock_options = self._lock_options(address.name, *options)
         kind = TransactionLock if lock_options.database else Lock
-        return kind(self.engine, *address, lock_options, reentrant)
+        return LockParts(kind, address, lock_options, kind(self.engine, *address, lock_options).prepare())
 
     def _address(self, key: str, name: str | None) -> LockAddress:
         if name is not None and not isinstance(name, str):

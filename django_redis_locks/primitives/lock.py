@@ -60,14 +60,12 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _prepare(self) -> PreparedCommands:
+    def prepare(self) -> PreparedCommands:
+        """Return the commands of the fast path, prepared for these keys."""
         keys = self.keys
         free = (keys.lock, keys.fence, keys.index_key) if self.options.index else (keys.lock, keys.fence)
         prepare = self.performer.prepare
-        self.prepared = PreparedCommands(
-            prepare("lock/acquire", free, 3), prepare("lock/release", self._release_keys, 1)
-        )
-        return self.prepared
+        return PreparedCommands(prepare("lock/acquire", free, 3), prepare("lock/release", self._release_keys, 1))
 
     def _holder_text(self, request: AcquireRequest) -> str:
         return holders.describe(forks.known_pid, owners.name_of(request.owner), self.name, self.options.metadata)

@@ -11,7 +11,7 @@ from tools.redis_server import RedisServer
 
 pytestmark = pytest.mark.exact("counts calls and requests")
 
-MOST_CALLS = 90
+MOST_CALLS = 94
 """Python and C calls, as cProfile counts them. redis-py's Lock makes 356."""
 
 

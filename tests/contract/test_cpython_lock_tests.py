@@ -155,9 +155,8 @@ def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
 
 def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
     """As soon as it isn't held, since a grant refers to its lock. It also covers ``test_acquire_destroy``: another
-    object of the key frees the lock. Locks of equal arguments are one object, which a cache references, unless they have
-    an ``on_lost``."""
-    lock = make(on_lost=print)
+    object of the key frees the lock."""
+    lock = make()
     ref = weakref.ref(lock)
     alice(lock.acquire)
     del lock

@@ -85,5 +85,5 @@ def test_caches_are_bounded() -> None:
     maker = locks["default"]
     for number in range(client.CACHED_KEYS + 100):
         maker.lock(f"remembered:{number}", expire=1 + number)
-    assert maker._cached_lock.cache_info().currsize <= client.CACHED_KEYS
+    assert maker._cached_parts.cache_info().currsize <= client.CACHED_KEYS
     assert maker._cached_options.cache_info().currsize <= client.CACHED_KEYS

@@ -33,7 +33,7 @@ class LockOwnership(LockPrograms):
             return
         hold, loop, first = grant.hold, owners.running_loop(), None
         if loop is None and self._is_fast_release(hold):
-            command = (self.prepared or self._prepare()).release
+            command = (self.prepared or self.prepare()).release
             first = self._not_freed(hold, clock.now(), command.send(hold.token))
         self._report_released(grant, hold.state is State.GONE or run(self.releasing(hold, loop, first), self.performer))
         if self.options.after_release is not None and not grant.deferred:
@@ -45,7 +45,7 @@ class LockOwnership(LockPrograms):
             return
         hold, loop, first = grant.hold, owners.running_loop(), None
         if self._is_fast_release(hold):
-            command = (self.prepared or self._prepare()).release
+            command = (self.prepared or self.prepare()).release
             first = self._not_freed(hold, clock.now(), await command.asend(hold.token))
         self._report_released(
             grant, hold.state is State.GONE or await arun(self.releasing(hold, loop, first), self.performer)

@@ -23,8 +23,7 @@ FENCE_REQUESTED = 3
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class LockSteps:
     """A lock that excludes by one key. Immutable by convention (a frozen dataclass takes three times as long to make):
-    the state is in the store, in the queue and in the grants. ``prepared`` has the commands of the fast path since its first
-    use."""
+    the state is in the store, in the queue and in the grants. ``prepared`` may have the commands of the fast path."""
 
     performer: Performer
     lock_id: LockId
@@ -34,10 +33,10 @@ class LockSteps:
     alias: str
     options: LockOptions
     reentrant: bool = False
-    prepared: PreparedCommands | None = field(default=None, init=False, compare=False, repr=False)
+    prepared: PreparedCommands | None = field(default=None, compare=False, repr=False)
 
-    def _prepare(self) -> PreparedCommands:
-        """Prepare the commands of the fast path, and keep them."""
+    def prepare(self) -> PreparedCommands:
+        """Return the commands of the fast path, prepared for these keys."""
         raise NotImplementedError
 
     def _holder_text(self, request: AcquireRequest) -> str:
