@@ -11,10 +11,10 @@ import inspect
 from functools import lru_cache
 from hashlib import blake2b
 from json import JSONEncoder, loads
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kombu.utils import json
+from kombu.utils.json import JSONEncoder as KombuEncoder
 
 from django_redis_locks import LockKeyError, key_maker
 from django_redis_locks.job_schema import KIND
@@ -29,8 +29,11 @@ PREFIX = f"{KIND}:"
 
 _in_order = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+"""Types whose values JSON returns unchanged."""
 
-class _Encoder(json.JSONEncoder):
+
+class _Encoder(KombuEncoder):
     """Encodes pydantic's models as Celery sends them, and a UUID as its str."""
 
     def default(self, o: Any) -> Any:
@@ -38,6 +41,9 @@ class _Encoder(json.JSONEncoder):
             return str(o)
         dump = getattr(o, "model_dump", None)
         return dump(mode="json") if callable(dump) else super().default(o)
+
+
+_as_sent = _Encoder().encode
 
 
 def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> tuple[str, str]:
@@ -70,25 +76,21 @@ def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], gi
 
 
 def _digest(*parts: str) -> str:
-    digest = blake2b(digest_size=16)
-    for part in ("1", *parts):
-        data = part.encode(errors="surrogatepass")
-        digest.update(b"%d:%b" % (len(data), data))
-    return digest.hexdigest()
+    encoded = [part.encode(errors="surrogatepass") for part in ("1", *parts)]
+    return blake2b(b"".join([b"%d:%b" % (len(part), part) for part in encoded]), digest_size=16).hexdigest()
 
 
 def _arguments(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     try:
-        call = _signature(task.run).bind(*args, **kwargs)
+        bound: Any = _parameters(task.run).bind(args, kwargs)
     except TypeError:
         if task.typing:
             raise
-        bound: Any = [list(args), dict(kwargs)]
-    else:
-        call.apply_defaults()
-        bound = call.arguments
+        bound = [list(args), dict(kwargs)]
     try:
-        text = json.dumps(bound, cls=_Encoder)
+        if bound.__class__ is dict and _SCALARS.issuperset(map(type, bound.values())):
+            return _in_order(bound)
+        text = _as_sent(bound)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"the arguments of task {task.name} can't be encoded as a key: {error}. "
@@ -97,9 +99,37 @@ def _arguments(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
     return _in_order(loads(text))  # after the round trip all names are str, and can be sorted
 
 
-@lru_cache(maxsize=1024)
-def _signature(run: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(run)
+class _Parameters:
+    """The parameters of a task.
+
+    Args:
+        run: the task's function.
+    """
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._signature = inspect.signature(run)
+        parameters = self._signature.parameters.values()
+        self._names = [parameter.name for parameter in parameters]
+        self._defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
+        self._all_positional = all(
+            each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters
+        )
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by their names, completed with the defaults.
+
+        Raises:
+            TypeError: the task doesn't take these arguments.
+        """
+        names, defaults = self._names, self._defaults
+        if self._all_positional and not kwargs and len(names) - len(defaults) <= len(args) <= len(names):
+            return {**defaults, **dict(zip(names, args, strict=False))}
+        call = self._signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        return call.arguments
+
+
+_parameters = lru_cache(maxsize=1024)(_Parameters)
 
 
 @lru_cache(maxsize=1024)
