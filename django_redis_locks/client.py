@@ -79,7 +79,7 @@ class Locks(LockMaker):
     ) -> RecordRef:
         address = self._address(key, name)
         options: Options = (None, wait, None, on_backend_error, None, None, True)
-        return RecordRef(self.engine, *address, self._lock_options(address.name, *options))
+        return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         try:
@@ -96,12 +96,15 @@ class Locks(LockMaker):
 
     def _lock_parts(self, key: str, name: str | None, *options: Any) -> LockParts:
         address = self._address(key, name)
-        try:
-            lock_options = self._cached_options(address.name, *options)
-        except TypeError:  # not hashable, or wrong
-            lock_options = self._lock_options(address.name, *options)
+        lock_options = self._options_of(address.name, options)
         kind = TransactionLock if lock_options.database else Lock
         return LockParts(kind, address, lock_options, kind(self.engine, *address, lock_options).prepare())
+
+    def _options_of(self, name: str, options: Any) -> LockOptions:
+        try:
+            return self._cached_options(name, *options)
+        except TypeError:  # not hashable, or wrong
+            return self._lock_options(name, *options)
 
     def _address(self, key: str, name: str | None) -> LockAddress:
         if name is not None and not isinstance(name, str):

@@ -104,6 +104,9 @@ class ChangeRequest(WaitRequest):
         self.known = 0 if expected is None else Record._checked(expected).version
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def json_of(fields: object, name: str) -> str:
     """Return the fields as JSON.
 
@@ -113,7 +116,7 @@ def json_of(fields: object, name: str) -> str:
     if not isinstance(fields, Mapping) or not all(isinstance(field, str) for field in fields):
         raise TypeError("the fields of a record are a mapping of names to values")
     try:
-        return json.dumps(dict(fields), separators=(",", ":"), allow_nan=False)
+        return _encode(dict(fields))
     except (TypeError, ValueError) as error:
         raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
 
