@@ -40,6 +40,10 @@ class PreparedCommand:
         """Return the arguments after the first as ``send`` takes them."""
         return args
 
+    def packed_once(self, *args: str | int) -> Any:
+        """As ``packed``, for arguments that don't recur."""
+        return args
+
     def send(self, first: str, rest: Any = ()) -> Any:
         """Send the command once and return the raw reply, or the ``LockBackendError``.
 

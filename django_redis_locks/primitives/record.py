@@ -10,16 +10,16 @@ from typing import Any, Final
 from ..core import owners
 from ..core.durations import Duration, lease_ms, wait_seconds
 from ..core.runner import arun, run
-from .shared.record_programs import RecordPrograms
 from .shared.record_values import ChangeRequest, Record, ShowInAdmin, Written
+from .shared.record_writes import RecordWrites
 
 __all__ = ["KIND", "Record", "RecordRef", "Written"]
 
 KIND: Final = "record"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRef(RecordPrograms):
+@dataclass(slots=True, unsafe_hash=True)
+class RecordRef(RecordWrites):
     """A reference to the record under one key. Immutable. Each method except ``wait_for_change`` is one round trip, and
     each has an asynchronous twin with the prefix ``a``.
 
@@ -95,7 +95,7 @@ class RecordRef(RecordPrograms):
         """
         write = self._prepare_write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin)
         self.performer.may_block()  # checked before the program stops the renewal of the expected record
-        return run(self._putting(write), self.performer)
+        return self._write(write)
 
     async def aput(
         self,
@@ -135,7 +135,7 @@ class RecordRef(RecordPrograms):
         write = self._prepare_write(
             expected, fields, expire, renew, max_hold, on_lost, show_in_admin, owners.running_loop()
         )
-        return await arun(self._putting(write), self.performer)
+        return await self._awrite(write)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
         """Extend the lease of the record. A lease that ends later is left as it is, unless ``shorten`` is True.

@@ -176,8 +176,10 @@ class RandomCommands:
 
     def put(self, record: RecordRef) -> Pair:
         command = record._prepare_write(None, {}, None, renew=False).command
-        rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
-        ours, theirs = (dataclasses.replace(command, args=(fence, *rest)) for fence in self.fences(record.keys.lock))
+        nonce, *rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
+        ours, theirs = (
+            dataclasses.replace(command, args=(nonce, fence, *rest)) for fence in self.fences(record.keys.lock)
+        )
         return ours, theirs
 
     def touch(self, record: RecordRef) -> Pair:

@@ -53,7 +53,7 @@ def index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
     return ()
 
 
-def put(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int, fields: str) -> list[Any]:
+def put(store: Store, keys: tuple[str, ...], nonce: str, known: int, lease: int, fields: str) -> Any:
     """``record/put``: write the record if it has the expected version."""
     key, waiters, counter, *indexes = keys
     now = _read(store, key)
@@ -64,7 +64,7 @@ def put(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int,
     if record is not None and record.token == nonce:
         record.extend(lease)
         store.add_to_index(index, key, record, new=False)
-        return [1, record.fence]
+        return record.fence
     version = record.fence if record is not None else 0
     if version != known:
         return now
@@ -74,7 +74,7 @@ def put(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int,
     new = store.records[key] = StoredValue(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
     store.add_to_index(index, key, new, new=True)
     store.wake_all(key, waiters)
-    return [1, fence]
+    return fence
 
 
 def touch(store: Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:

@@ -15,7 +15,7 @@ from .async_connections import LoopConnections
 from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
-from .scripts import PackedArguments, by_sha, by_source, pack_arguments, prepared_head
+from .scripts import PackedArguments, by_sha, by_source, pack_arguments, pack_arguments_once, prepared_head
 from .server_errors import (
     ERROR_REPLIES,
     HINTS,
@@ -210,6 +210,7 @@ class PreparedRequest(PreparedCommand):
         self._aexecute = backend._loop_connections.execute
 
     packed = staticmethod(pack_arguments)
+    packed_once = staticmethod(pack_arguments_once)
 
     def send(self, first: str, rest: PackedArguments = NO_ARGUMENTS) -> Any:
         try:

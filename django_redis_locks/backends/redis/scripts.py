@@ -72,10 +72,13 @@ class PackedArguments(NamedTuple):
     data: bytes
 
 
-@lru_cache(1024)
-def pack_arguments(*values: str | int) -> PackedArguments:
-    """Pack arguments that recur, such as a lease and a holder."""
+def pack_arguments_once(*values: str | int) -> PackedArguments:
+    """Pack arguments that don't recur, such as the fields of a record."""
     return PackedArguments(values, b"".join(map(pack_value, values)))
+
+
+pack_arguments = lru_cache(1024)(pack_arguments_once)
+"""Packs arguments that recur, such as a lease and a holder."""
 
 
 def by_source(command: Command[Any]) -> bytes:

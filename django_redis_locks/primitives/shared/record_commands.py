@@ -7,7 +7,7 @@ reused, so they serve as fences.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...core import forks, tokens
@@ -22,6 +22,7 @@ from .record_values import (
     ShowInAdmin,
     Write,
     as_text,
+    is_version,
     json_of,
     nonce_suffix,
     parse_touched,
@@ -32,12 +33,14 @@ from .record_values import (
 if TYPE_CHECKING:
     from ...core.effects import Performer
     from ...core.keys import LockId, LockKeys
+    from ...core.prepared import PreparedCommand
     from .requests import LockOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RecordCommands:
-    """The commands of the record under one key."""
+    """The commands of the record under one key. Immutable by convention, as a lock. ``prepared_put`` is the command of the
+    fast path since its first use."""
 
     performer: Performer
     lock_id: LockId
@@ -46,6 +49,7 @@ class RecordCommands:
     name: str
     alias: str
     options: LockOptions
+    prepared_put: PreparedCommand | None = field(default=None, init=False, compare=False, repr=False)
 
     def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
         args: tuple[str | int, ...] = ()
@@ -81,15 +85,24 @@ class RecordCommands:
         renew_for = None if not renew else default if max_hold is None else renewal_seconds(max_hold)
         forks.pid()
         nonce = tokens.mint_token() + suffix
-        args = 0 if expected is None else Record._checked(expected).version, nonce, lease, text
-        command = Command("record/put", self.keys[:3] + self._index_keys, args, self._parse)
-        return Write(expected, text, lease, renew_for, on_lost, loop, nonce, command)
+        terms = 0 if expected is None else Record._checked(expected).version, lease, text
+        command = Command("record/put", self._put_keys, (nonce, *terms), self._parse_put)
+        return Write(expected, text, lease, renew_for, on_lost, loop, nonce, terms, command)
 
     def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
         return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)
 
     def _renew_command(self, version: int, token: str, lease: int) -> Command[bool]:
         return Command("record/touch", self._touch_keys, (version, lease, 0), parse_touched)
+
+    def _prepare_put(self) -> PreparedCommand:
+        """Prepare the command of a write, and keep it."""
+        self.prepared_put = self.performer.prepare("record/put", self._put_keys, 4)
+        return self.prepared_put
+
+    @property
+    def _put_keys(self) -> tuple[str, ...]:
+        return self.keys[:3] + self._index_keys
 
     @property
     def _touch_keys(self) -> tuple[str, ...]:
@@ -119,6 +132,10 @@ class RecordCommands:
             return RecordReply(False, None)
         left, version, fields = rest
         return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
+
+    def _parse_put(self, reply: Any) -> RecordReply:
+        """Parse the version, or else as ``_parse``."""
+        return RecordReply(True, Record(reply, {}, 0.0)) if is_version(reply) else self._parse(reply)
 
     def _parse_get(self, reply: list[Any]) -> RecordReply:
         """Parse as ``_parse``; the last element is this process's position in the store's wait queue."""

@@ -19,11 +19,11 @@ from ...core.runner import run_twice_if_interrupted
 from .record_commands import RecordCommands
 from .record_values import ChangeRequest, Record, RecordReply, Write, Written, parse_dropped, renewed_record
 from .requests import WaitRequest
-from .retry import CommandReply, retry_command
+from .retry import CommandReply, FirstReply, retry_command
 from .wait_loop import Outcome, wait_loop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RecordPrograms(RecordCommands):
     """The programs of a record."""
 
@@ -31,15 +31,16 @@ class RecordPrograms(RecordCommands):
         reply: RecordReply = (yield from self._sending(self._get_command()))[0]
         return reply.record
 
-    def _putting(self, write: Write) -> Program[Written]:
+    def _putting(self, write: Write, first: FirstReply | None = None) -> Program[Written]:
         self._stop_renewal(write.expected)
         try:
-            reply, sent, _ = yield from self._sending(write.command)
+            reply, sent, _ = yield from self._sending(write.command, first=first)
         except GeneratorExit:  # the program was abandoned; a record that it wrote ends with its lease
             raise
         except BaseException as failure:
-            if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
-                yield Cleanup(self.lock_id, self._drop_command(0, write.nonce, parse_dropped), write.lease / 1000)
+            cleanup = self._cleanup_of(write, failure)
+            if cleanup is not None:
+                yield cleanup
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -49,6 +50,12 @@ class RecordPrograms(RecordCommands):
             hold = self._hold(write, fields, reply.record.version, sent)
             self.performer.watch(hold, partial(self._renew_command, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
+
+    def _cleanup_of(self, write: Write, failure: BaseException) -> Cleanup | None:
+        """Return the effect that deletes a new record which a failed write may have left."""
+        if write.expected is not None or (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
+            return None
+        return Cleanup(self.lock_id, self._drop_command(0, write.nonce, parse_dropped), write.lease / 1000)
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         hold = Record._checked(expected)._hold
@@ -105,11 +112,14 @@ class RecordPrograms(RecordCommands):
         if isinstance(failure, LockBackendError):
             self._with_context(failure)
 
-    def _sending(self, command: Command[RecordReply], until: float | None = None) -> Program[CommandReply]:
+    def _sending(
+        self, command: Command[RecordReply], until: float | None = None, first: FirstReply | None = None
+    ) -> Program[CommandReply]:
         if until is None:
-            until = clock.now() + self.options.wait
+            until = (clock.now() if first is None else first.sent) + self.options.wait
+        limits, tuning = self.options.acquire_limits, self.performer.tuning
         try:
-            return (yield from retry_command(command, until, self.options.acquire_limits, tuning=self.performer.tuning))
+            return (yield from retry_command(command, until, limits, tuning=tuning, first=first))
         except LockBackendError as failure:
             self._with_context(failure)
             raise

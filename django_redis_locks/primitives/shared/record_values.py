@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
 from ...core.queue_values import QueuePosition
-from .requests import WaitRequest
+from .requests import SMALLEST_FENCE, WaitRequest
 
 if TYPE_CHECKING:
     import weakref
@@ -82,7 +82,13 @@ class RecordReply(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A prepared write. ``text`` are the fields as JSON; ``renew_for`` is None if the record isn't renewed."""
+    """A prepared write.
+
+    Attributes:
+        text: the fields as JSON.
+        renew_for: None if the record isn't renewed.
+        terms: the arguments of the command after the nonce.
+    """
 
     expected: Record | None
     text: str
@@ -91,6 +97,7 @@ class Write(NamedTuple):
     on_lost: Callable[[Record], object] | None
     loop: object
     nonce: str
+    terms: tuple[str | int, ...]
     command: Command[RecordReply]
 
 
@@ -129,6 +136,11 @@ def nonce_suffix(show_in_admin: object) -> str:
     if show_in_admin != "queued":
         raise ValueError(f'show_in_admin is True, False or "queued", not {show_in_admin!r}')
     return ".queued"
+
+
+def is_version(reply: Any) -> bool:
+    """Return whether a reply is the version of a record. Versions are fences."""
+    return type(reply) is int and reply > SMALLEST_FENCE
 
 
 def queued_index(index: str) -> str:

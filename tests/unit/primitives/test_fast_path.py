@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockError
+from django_redis_locks import LockError, RecordRef
 from django_redis_locks.core import events, owners
 from django_redis_locks.engine import local_queues
 from django_redis_locks.primitives.lock import Lock
@@ -83,5 +83,44 @@ def test_fast_path_does_what_the_program_does(time: VirtualClock, step: str, asy
         for options in {"wait": 0}, {"wait": 3}, {"expire": 5, "wait": 3}, {"wait": 3, "on_lost": print}:
             fast, usual = (
                 play(time, story, step, asynchronous=asynchronous, fast=fast, **options) for fast in (True, False)
+            )
+            assert fast == usual, (story, options)
+
+
+def play_writes(time: VirtualClock, story: list[str], *, asynchronous: bool, fast: bool, **options: Any) -> Any:
+    """Write a record twice, and return what the caller and the store notice of it."""
+    time.time = 1000.0
+    scenario = Scenario(time)
+    process, noticed = scenario.process, []
+    ref = process.locks.record("r", wait=3)
+    if "taken" in story:
+        scenario.other.locks.record("r").put(None, {"of": "another process"})
+    with pytest.MonkeyPatch.context() as patch:
+        if not fast:
+            patch.setattr(RecordRef, "_is_fast", lambda *_: False)
+        process.backend.outcomes["record/put"] = [outcome for outcome in story if outcome in {"ok", *OUTCOMES}]
+        if "interrupted" in story:
+            process.interruption = 0, True, KeyboardInterrupt()
+        record: Any = None
+        try:
+            for number in range(2):
+                put = ref.aput if asynchronous else ref.put
+                written: Any = put(record, {"n": number}, expire=5, **options)
+                written = asyncio.run(written) if asynchronous else written
+                record = written.record
+                noticed.append((written.ok, record.fields, record.lease_left, record.version > 99))
+        except (LockError, KeyboardInterrupt) as failure:
+            noticed.append((type(failure), str(failure), vars(failure)))
+    return noticed, process.effects, time.time, [entry.partition(":")[0] for entry in scenario.leftovers()]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_fast_write_does_what_the_program_does(time: VirtualClock, asynchronous: bool) -> None:
+    """[H2] [H19a] As above, for records."""
+    faults = [story for story in STORIES if OUTCOMES.issuperset(story)]
+    for story in [*faults, ["ok", "lost"], ["ok", *["down"] * 9], ["taken"], ["taken", "lost"], ["interrupted"]]:
+        for options in {}, {"show_in_admin": True}:
+            fast, usual = (
+                play_writes(time, story, asynchronous=asynchronous, fast=fast, **options) for fast in (True, False)
             )
             assert fast == usual, (story, options)

@@ -1,0 +1,69 @@
+"""The fast path of a record's write: one request that is answered at once. Any other write is left to the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from ...core import clock
+from ...core.effects import Cleanup
+from ...core.replies import parse_json
+from ...core.runner import arun, run, run_twice_if_interrupted
+from .record_programs import RecordPrograms
+from .record_values import Record, Write, Written, is_version
+from .retry import FirstReply
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class RecordWrites(RecordPrograms):
+    """Writes a record."""
+
+    def _write(self, write: Write) -> Written:
+        """Write on the fast path, or else by the program."""
+        first: FirstReply | None = None
+        if self._is_fast(write):
+            prepared = self.prepared_put or self._prepare_put()
+            sent = clock.now()
+            try:
+                reply = prepared.send(write.nonce, prepared.packed_once(*write.terms))
+                if is_version(reply):
+                    return self._written(write, reply)
+            except BaseException as failure:
+                self._undo_write(write, failure)
+                raise
+            first = FirstReply(sent, reply)
+        return run(self._putting(write, first), self.performer)
+
+    async def _awrite(self, write: Write) -> Written:
+        """Write on the fast path, or else by the program."""
+        first: FirstReply | None = None
+        if self._is_fast(write):
+            prepared = self.prepared_put or self._prepare_put()
+            sent = clock.now()
+            try:
+                reply = await prepared.asend(write.nonce, prepared.packed_once(*write.terms))
+                if is_version(reply):
+                    return self._written(write, reply)
+            except BaseException as failure:
+                self._undo_write(write, failure)
+                raise
+            first = FirstReply(sent, reply)
+        return await arun(self._putting(write, first), self.performer)
+
+    def _is_fast(self, write: Write) -> bool:
+        """Return whether one request is likely to suffice, and no renewal is to be started or stopped."""
+        expected = write.expected
+        return (
+            write.renew_for is None
+            and (expected is None or expected._hold is None)
+            and not self.performer.outage.suspected
+        )
+
+    @staticmethod
+    def _written(write: Write, version: int) -> Written:
+        return Written(True, Record(version, parse_json(write.text), write.lease / 1000))
+
+    def _undo_write(self, write: Write, failure: BaseException) -> None:
+        cleanup = self._cleanup_of(write, failure)
+        if cleanup is not None:
+            run_twice_if_interrupted(partial(self.performer.handlers[Cleanup], cleanup))
