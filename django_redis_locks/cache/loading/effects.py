@@ -86,8 +86,19 @@ class Delete(Effect[None]):
 
 
 @dataclass(slots=True)
+class CallLoader(Effect[Any]):
+    """Call a loader. ``loads``: the loads that the call carries out."""
+
+    local: ClassVar[bool] = False
+
+    loader: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    loads: loaders.LoadStack
+
+
+@dataclass(slots=True)
 class Run(Effect[Any]):
-    """Run a loader: by ``sync_call`` in a thread, by ``async_call`` in a task."""
+    """Run a function: ``sync_call`` in a thread, ``async_call`` in a task."""
 
     local: ClassVar[bool] = False
 
@@ -221,6 +232,7 @@ class LoadPerformer:
             SendCommands: self._send_commands,
             Store: values.store,
             Delete: values.delete,
+            CallLoader: lambda effect: loaders.call_loader(effect.loader, effect.arguments, effect.loads),
             Run: lambda effect: effect.sync_call(),
             Lead: lambda effect: run(effect.program, self),
             LeadInBackground: lambda effect: background.in_thread(lambda: run(effect.program, self)),
@@ -233,6 +245,7 @@ class LoadPerformer:
             SendCommands: self._asend_commands,
             Store: values.astore,
             Delete: values.adelete,
+            CallLoader: lambda effect: loaders.acall_loader(effect.loader, effect.arguments, effect.loads),
             Run: lambda effect: effect.async_call(),
             Lead: self._alead,
             LeadInBackground: self._alead_in_background,

@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.owners import running_loop
-from ...primitives.load import BUSY, OVERRIDE_CLAIM
+from ...primitives.load import BUSY, CLAIMED, FAILED, FRESH, OVERRIDE_CLAIM, OVERRIDE_FAILURE, UNCOORDINATED
 from .. import metrics
-from ..errors import LoadTimeout
+from ..errors import LoadFailed, LoadTimeout
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
 from . import early, nesting, transactions
 from . import loader as loaders
 from .effects import Follow, Lead
 from .refresh import result_for_caller, serve_and_refresh
-from .run import abandon_unstarted, claim_load, publish_outcome, read_cache, resolve_claim, run_load
+from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, read_cache, run_load, send_claim
 from .singleflight import LOAD_ALONE, RETRY, InflightLoad, LoadOutcome
+from .store import REASON_NOT_STORED
 
 if TYPE_CHECKING:
     from ...core.commands import Program
+    from ...primitives.load import Claim
     from ..values import CachedValue
     from .request import LoadRequest
 
@@ -132,14 +134,48 @@ def _follow(
 
 def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
     """Claim the load and carry it out; without a claim if the store is down or the value isn't to be stored."""
-    claim = None
-    if request.cacheable and not (request.coordinator.down and request.coordinator.same_server):
-        claim = yield from claim_load(request, request.claim(max(until - clock.now(), 0.0)))
-    if claim is not None:
-        return (yield from resolve_claim(request, inflight, claim))
-    if (yield from transactions.connections_of(request)):
+    claim, current = None, NOT_FOUND
+    if request.cacheable:
+        claim, current = yield from claim_load(request, inflight, request.claim(max(until - clock.now(), 0.0)))
+    if claim is None and (yield from transactions.connections_of(request)):
         return LOAD_ALONE
-    return (yield from run_load(request, inflight, None, NOT_FOUND))
+    return (yield from _resolve_claim(request, inflight, claim, current))
+
+
+def _resolve_claim(
+    request: LoadRequest, inflight: InflightLoad, claim: Claim | None, current: CachedValue
+) -> Program[LoadOutcome]:
+    """Act on the store's reply to a claim: load, return the value that was found, or retry."""
+    if claim is None or claim.verdict == CLAIMED:
+        return (yield from run_load(request, inflight, claim, current))
+    as_of = claim.sent_at
+    if claim.verdict != FRESH and not request.coordinator.same_server:
+        as_of = clock.now()
+        current = yield from read_cache(request)
+    if current.value is not MISSING:
+        return outcome_of_read(request, current, as_of)
+    if claim.verdict == UNCOORDINATED:
+        return (yield from run_load(request, inflight, None, NOT_FOUND))
+    if claim.verdict == FAILED:
+        return (yield from _resolve_without_value(request, inflight, claim))
+    return RETRY
+
+
+def _resolve_without_value(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
+    """Act on a claim that was refused because a load has just ended without storing a value.
+
+    If that value wasn't to be stored, callers that waited for it load at once. If the loader failed, callers with
+    ``error_ttl`` raise ``LoadFailed``. All others claim the load in spite of it.
+    """
+    if claim.reason == REASON_NOT_STORED and claim.waited:
+        return (yield from run_load(request, inflight, None, NOT_FOUND))
+    if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
+        error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
+        return LoadOutcome(error=error, as_of=claim.sent_at)
+    again, current = yield from claim_load(request, inflight, request.claim(0.0, override=OVERRIDE_FAILURE))
+    if again is not None and again.verdict == FAILED:
+        again = None
+    return (yield from _resolve_claim(request, inflight, again, current))
 
 
 def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
@@ -152,7 +188,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     claim = None
     if request.cacheable:
         try:
-            claim = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_CLAIM))
+            claim = yield from send_claim(request, request.claim(0.0, override=OVERRIDE_CLAIM))
         except BaseException:
             coordinator.single_flight.finish(request.key, inflight, RETRY)
             raise
@@ -169,16 +205,12 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     options = request.options
     if options.on_timeout == "load":
         # Only one caller in the time of a lease may load beside the claim; the others wait once more
-        claim = yield from claim_load(request, request.claim(0.0, extra_interval=request.lease))
+        inflight = InflightLoad()
+        claim, current = yield from claim_load(request, inflight, request.claim(0.0, extra_interval=request.lease))
         if claim is not None and claim.verdict == BUSY:
-            claim = yield from claim_load(request, request.claim(options.wait))
+            claim, current = yield from claim_load(request, inflight, request.claim(options.wait))
         if claim is None or claim.verdict != BUSY:
-            inflight = InflightLoad()
-            outcome = (
-                (yield from run_load(request, inflight, None, NOT_FOUND))
-                if claim is None
-                else (yield from resolve_claim(request, inflight, claim))
-            )
+            outcome = yield from _resolve_claim(request, inflight, claim, current)
             if outcome is not RETRY:
                 return result_for_caller(request, outcome, True, clock.now() - begin)
     if options.default is not MISSING:

@@ -175,8 +175,14 @@ async def acall_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], w
         active_loads.reset(token)
 
 
-def takes_context(loader: Callable[..., Any]) -> bool:
-    """Whether a loader has to be called with a ``LoadContext``."""
+def arguments_for(loader: Callable[..., Any], context: LoadContext) -> tuple[Any, ...]:
+    """Return the arguments of a call of the loader: the context, if it takes one."""
+    if type(loader) is FunctionType and not loader.__code__.co_argcount and not loader.__dict__:
+        return ()  # the usual case: its signature needn't be made
+    return (context,) if _takes_context(loader) else ()
+
+
+def _takes_context(loader: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(loader).parameters.values()
     except (TypeError, ValueError):  # a class or function written in C

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core import clock
 from ...primitives.load import BUSY, CLAIMED, FRESH
-from ..results import MISSING, LoadResult
-from ..values import NOT_FOUND
+from ..results import LoadResult
 from . import nesting, transactions
 from .effects import Follow, Lead, LeadInBackground
 from .refresh_job import hand_over
-from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, reread, run_load
+from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, run_load
 from .singleflight import RETRY, LoadOutcome
-from .store import give_up_claim
 
 if TYPE_CHECKING:
     from ...core.commands import Program
     from ...primitives.load import Claim
     from ..values import CachedValue
     from .request import LoadRequest
+    from .singleflight import InflightLoad
 
 
 BUSY_BACKOFF: Final = 0.1
@@ -48,30 +47,30 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         return (
             result if outcome is None or not outcome.is_valid_since(begin) else _refreshed_or(request, outcome, result)
         )
-    as_of = clock.now()
+    begin = clock.now()
     try:
-        claim, current = yield from _claim_refresh(request, cached, wait)
+        claim, current = yield from _claim_refresh(request, inflight, cached, wait)
     except BaseException:
         single_flight.finish(request.key, inflight, RETRY)
         raise
-    if claim is None:
-        outcome = RETRY if current is None else outcome_of_read(request, current, as_of)
+    if claim is None or claim.verdict != CLAIMED:
+        outcome = RETRY
+        if claim is not None and claim.verdict == FRESH:
+            outcome = outcome_of_read(request, current, claim.sent_at)
         single_flight.finish(request.key, inflight, outcome)
         return _refreshed_or(request, outcome, result, is_leader=True)
     on_unstarted = partial(abandon_unstarted, request, inflight, claim)
     if options.refresh == "inline" and not wait:
-        yield Lead(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)), on_unstarted
-        )
+        yield Lead(publish_outcome(request, inflight, run_load(request, inflight, claim, current)), on_unstarted)
         outcome = yield Follow(single_flight, inflight, inf, is_leader=True)
         return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, current or NOT_FOUND)),
+            publish_outcome(request, inflight, run_load(request, inflight, claim, current)),
             on_unstarted,
             request.asynchronous,
         )
-        outcome = (yield Follow(single_flight, inflight, as_of + wait)) if wait else None
+        outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
         return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     single_flight.finish(request.key, inflight, RETRY)
     hand_over(request, claim)
@@ -79,33 +78,14 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
 
 
 def _claim_refresh(
-    request: LoadRequest, cached: CachedValue, wait: float
-) -> Program[tuple[Claim | None, CachedValue | None]]:
-    """Claim the refresh, and read the value again: it may have been invalidated since the first read.
-
-    Returns:
-        The claim and the current value, or None and a newer value, if there is one.
-    """
-    coordinator = request.coordinator
+    request: LoadRequest, inflight: InflightLoad, cached: CachedValue, wait: float
+) -> Program[tuple[Claim | None, CachedValue]]:
+    """Claim the refresh. If the claim is refused, callers of this process don't ask again for a moment."""
     lease = None if request.options.refresh in ("inline", "thread") else round(1000 * request.options.start_within)
-    claim_request = request.claim(wait, fresh_above=max(cached.remaining_ms, request.stale_ms), lease=lease)
-    claim = yield from claim_load(request, claim_request)
-    if claim is None:
-        return None, None
-    if claim.verdict == FRESH:
-        newer = request.decode(claim.value_left, claim.value)
-        return None, None if newer.value is MISSING else newer
-    if claim.verdict != CLAIMED:
-        coordinator.back_off(
-            request.key, min(claim.lease_left, BUSY_BACKOFF) if claim.verdict == BUSY else claim.lease_left
-        )
-        return None, None
-    if coordinator.same_server:
-        return claim, request.decode(claim.value_left, claim.value)
-    current = yield from reread(request, claim)
-    if current.newer_than(cached):
-        yield from give_up_claim(request, claim)
-        return None, current
+    claim, current = yield from claim_load(request, inflight, request.claim(wait, cached, lease=lease), cached)
+    if claim is not None and claim.verdict not in (CLAIMED, FRESH):
+        seconds = min(claim.lease_left, BUSY_BACKOFF) if claim.verdict == BUSY else claim.lease_left
+        request.coordinator.back_off(request.key, seconds)
     return claim, current
 
 

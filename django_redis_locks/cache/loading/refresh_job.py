@@ -19,7 +19,7 @@ from ...core.runner import arun, run
 from ...primitives.load import CLAIMED, OVERRIDE_CLAIM
 from .. import metrics
 from . import background
-from .run import claim_load, read_cache, run_load
+from .run import read_cache, run_load, send_claim
 from .singleflight import InflightLoad
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def carry_out(request: LoadRequest, token: str) -> Program[bool]:
         return False
     before = yield from read_cache(request)
     # Claim it again with a new token: the job may arrive twice
-    claim = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_CLAIM))
+    claim = yield from send_claim(request, request.claim(0.0, override=OVERRIDE_CLAIM))
     if claim is None or claim.verdict != CLAIMED:
         return False
     outcome = yield from run_load(request, InflightLoad(), claim, before)

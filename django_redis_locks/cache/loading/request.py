@@ -106,6 +106,7 @@ class LoadRequest:
     def claim(
         self,
         wait: float,
+        before: CachedValue = NOT_FOUND,
         *,
         fresh_above: int | None = None,
         override: int = 0,
@@ -116,8 +117,9 @@ class LoadRequest:
 
         Args:
             wait: seconds to wait at most while another caller has the claim.
-            fresh_above: milliseconds; if the value's remaining lifetime is longer, it is returned, and nothing claimed.
-                By default the option ``stale``.
+            before: the value to replace. If the store has a newer one that is fresh, that is returned, and nothing
+                claimed.
+            fresh_above: milliseconds that a value must have left to count as newer, instead of those of ``before``.
             override: ``OVERRIDE_CLAIM``: replace any other claim; ``OVERRIDE_FAILURE``: claim although a load has just
                 failed.
             extra_interval: if another caller has the claim, one caller in this number of milliseconds may load without
@@ -129,7 +131,7 @@ class LoadRequest:
             running_loop(),
             lease=self.lease if lease is None else lease,
             renew_for=self.options.max_hold,
-            fresh_above=self.stale_ms if fresh_above is None else fresh_above,
+            fresh_above=max(before.remaining_ms, self.stale_ms) if fresh_above is None else fresh_above,
             override=override,
             extra_interval=extra_interval,
         )

@@ -1,39 +1,48 @@
-"""Claims a load in the store, runs its loader, and publishes the outcome to the callers that wait for it."""
+"""A load by the caller that leads it: claim, look again, load, store.
+
+``claim_load`` is its first half and ``run_load`` the second one. Between them the caller decides what a refused claim
+means to it, and where the second half runs.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...primitives.load import (
-    BUSY,
-    CLAIMED,
-    FAILED,
-    FRESH,
-    NEVER_FRESH,
-    OVERRIDE_FAILURE,
-    UNCOORDINATED,
-    Claim,
-    ClaimRequest,
-)
+from ...primitives.load import BUSY, CLAIMED, FRESH, NEVER_FRESH
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
 from ..values import NOT_FOUND, CachedValue, read_envelope
 from . import early, transactions
 from . import loader as loaders
-from .effects import Fetch, Run
+from .effects import CallLoader, Fetch
 from .shared_read import read_shared
-from .singleflight import RETRY, InflightLoad, LoadOutcome
-from .store import REASON_NOT_STORED, LoadCompletion, give_up_claim
+from .singleflight import RETRY, LoadOutcome
+from .store import LoadCompletion, give_up_claim
 
 if TYPE_CHECKING:
     from ...core.commands import Program
+    from ...primitives.load import Claim, ClaimRequest
     from ..results import Source
     from .request import LoadRequest
+    from .singleflight import InflightLoad
+
+
+class LoaderCall:
+    """One call of a loader, which may load many keys: what is queried or reported once for all of them."""
+
+    def __init__(self) -> None:
+        self.isolation = transactions.Isolation()
+        self._reported = False
+
+    def is_unreported(self) -> bool:
+        """Whether this is the first key that reports the end of the call."""
+        reported, self._reported = self._reported, True
+        return not reported
 
 
 def read_cache(request: LoadRequest) -> Program[CachedValue]:
@@ -50,48 +59,68 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
         return NOT_FOUND
 
 
-def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """Act on the store's reply to a claim: load, return the value that was found, or retry."""
-    cached, as_of = request.decode(claim.value_left, claim.value), claim.sent_at
-    if claim.verdict == CLAIMED:
-        request.coordinator.single_flight.claimed(inflight, claim)
-        if not request.coordinator.same_server:  # the value may have been stored since the read
-            as_of = clock.now()
-            cached = yield from reread(request, claim)
-            if cached.value is not MISSING and cached.fresh:
-                yield from give_up_claim(request, claim)
-                return outcome_of_read(request, cached, as_of)
-        return (yield from run_load(request, inflight, claim, cached))
-    if not request.coordinator.same_server:
-        as_of = clock.now()
-        cached = yield from read_cache(request)
-    if cached.value is not MISSING:
-        return outcome_of_read(request, cached, as_of)
-    if claim.verdict == FRESH:  # fresh, but it can't be deserialized
-        claim = (yield from claim_load(request, request.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
-        return (yield from run_load(request, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
-    if claim.verdict == UNCOORDINATED:
-        return (yield from run_load(request, inflight, None, NOT_FOUND))
-    if claim.verdict == FAILED:
-        return (yield from _resolve_without_value(request, inflight, claim))
-    return RETRY
+def claim_load(
+    request: LoadRequest, inflight: InflightLoad, claim_request: ClaimRequest, before: CachedValue = NOT_FOUND
+) -> Program[tuple[Claim | None, CachedValue]]:
+    """The first half of a load: claim it and read the value again, which may have changed before the claim was granted.
 
+    Args:
+        request: what to load.
+        inflight: the load in this process.
+        claim_request: how to claim it in the store.
+        before: the value to replace, as this caller has read it.
 
-def _resolve_without_value(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
-    """Act on a claim that was refused because a load has just ended without storing a value.
-
-    If that value wasn't to be stored, callers that waited for it load at once. If the loader failed, callers with
-    ``error_ttl`` raise ``LoadFailed``. All others claim the load in spite of it.
+    Returns:
+        The claim and the value as it is now. The verdict is ``FRESH`` if that value is newer than ``before``. The claim
+        is None if the value has to be loaded without one: the store can't be reached, or it has a fresh value that
+        can't be deserialized, and another caller loads that.
     """
-    if claim.reason == REASON_NOT_STORED and claim.waited:
-        return (yield from run_load(request, inflight, None, NOT_FOUND))
-    if claim.reason != REASON_NOT_STORED and request.options.error_ttl:
-        error = LoadFailed(f"the load failed a moment ago: {claim.reason}", request.user_key)
-        return LoadOutcome(error=error, as_of=claim.sent_at)
-    again = yield from claim_load(request, request.claim(0.0, override=OVERRIDE_FAILURE))
-    if again is not None and again.verdict != FAILED:
-        return (yield from resolve_claim(request, inflight, again))
-    return (yield from run_load(request, inflight, None, NOT_FOUND))
+    claim = yield from send_claim(request, claim_request, try_first=not request.coordinator.same_server)
+    if claim is None:
+        return None, before
+    if claim.verdict == CLAIMED and inflight.leader_loop is not None:
+        request.coordinator.single_flight.claimed(inflight, claim)
+    if request.coordinator.same_server:
+        current = request.decode(claim.value_left, claim.value)
+        if claim.verdict == FRESH and current.value is MISSING:  # it can't be deserialized
+            claim = yield from send_claim(request, request.claim(0.0, fresh_above=NEVER_FRESH))
+            return claim if claim is not None and claim.verdict == CLAIMED else None, current
+        return claim, current
+    if claim.verdict != CLAIMED:
+        return claim, before
+    as_of = clock.now()
+    current = yield from reread(request, claim)
+    if current.newer_than(before):
+        yield from give_up_claim(request, claim)
+        return claim._replace(verdict=FRESH, sent_at=as_of), current
+    return claim, current
+
+
+def send_claim(request: LoadRequest, claim_request: ClaimRequest, *, try_first: bool = False) -> Program[Claim | None]:
+    """Claim the load.
+
+    Args:
+        request: what to load.
+        claim_request: how to claim it.
+        try_first: the first attempt doesn't wait, so that a server that is down is noticed without a wait.
+
+    Returns:
+        The claim, or None if the store can't be reached.
+    """
+    if request.coordinator.down:
+        return None
+    wait = claim_request.wait
+    try:
+        if try_first:
+            claim_request.wait = 0.0
+        claim: Claim = yield from request.load.claiming(claim_request)
+        if claim.verdict == BUSY and claim_request.wait < wait:
+            claim_request.wait = wait
+            claim = yield from request.load.claiming(claim_request)
+        return claim
+    except LockBackendError as failure:
+        request.coordinator.record_failure(failure)
+        return None
 
 
 def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
@@ -103,6 +132,66 @@ def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
         if isinstance(failure, Exception):
             return NOT_FOUND
         raise
+
+
+def run_load(
+    request: LoadRequest,
+    inflight: InflightLoad,
+    claim: Claim | None,
+    before: CachedValue,
+    loader_call: LoaderCall | None = None,
+) -> Program[LoadOutcome]:
+    """The second half of a load: call the loader and, with a claim, store the value.
+
+    Args:
+        request: what to load.
+        inflight: the load in this process.
+        claim: the claim in the store.
+        before: the value that the cache has, stale or absent.
+        loader_call: the call of the loader, if it loads other keys, too.
+    """
+    coordinator, options = request.coordinator, request.options
+    limit_waiting(request, inflight, claim)
+    context = loaders.LoadContext(request.user_key, before.value)
+    completion = LoadCompletion(request, claim, context, None if loader_call is None else loader_call.isolation)
+    begin = clock.now()
+    try:
+        value = yield CallLoader(
+            request.loader, loaders.arguments_for(request.loader, context), ((request.lock_id, inflight),)
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a loader raises
+        is_first = loader_call is None or loader_call.is_unreported()
+        if is_first:
+            metrics.count(coordinator.alias, metrics.FAILURES)
+        metrics.send_load_finished(
+            coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
+        )
+        serves_stale = before.value is not MISSING and options.stale_if_error
+        pause = options.pause_after_error(stale_served=serves_stale)
+        shared = yield from completion.failed(error, pause)
+        if serves_stale:
+            if is_first:
+                metrics.log.warning("A stale value of %r is served, since its loader failed: %r", request.name, error)
+            if shared:
+                coordinator.back_off(request.key, pause)
+            return LoadOutcome(
+                before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
+            )
+        return LoadOutcome(error=error, leader_only=not shared)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from completion.interrupted()
+        raise
+    seconds = clock.now() - begin
+    if loader_call is None or loader_call.is_unreported():
+        early.learn(request.name, seconds)
+        metrics.count(coordinator.alias, metrics.LOADS)
+    if claim is None and request.cacheable:
+        metrics.count(coordinator.alias, metrics.UNLOCKED)
+    outcome, storage = yield from completion.loaded(value)
+    metrics.send_load_finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
+    return outcome
 
 
 def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
@@ -132,74 +221,6 @@ def outcome_of_read(request: LoadRequest, cached: CachedValue, as_of: float) -> 
     return LoadOutcome(cached.value, source, values=request.coordinator.values, fresh_for=cached.fresh_for, as_of=as_of)
 
 
-def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Claim | None]:
-    """Claim the load.
-
-    On a separate server the first attempt doesn't wait, so that a server that is down is noticed without a wait.
-
-    Returns:
-        The claim, or None if the store can't be reached.
-    """
-    if request.coordinator.down:
-        return None
-    wait = claim_request.wait
-    try:
-        if not request.coordinator.same_server:
-            claim_request.wait = 0.0
-        claim: Claim = yield from request.load.claiming(claim_request)
-        if claim.verdict == BUSY and claim_request.wait < wait:
-            claim_request.wait = wait
-            claim = yield from request.load.claiming(claim_request)
-        return claim
-    except LockBackendError as failure:
-        request.coordinator.record_failure(failure)
-        return None
-
-
-def run_load(
-    request: LoadRequest, inflight: InflightLoad, claim: Claim | None, before: CachedValue
-) -> Program[LoadOutcome]:
-    """Run the loader and, with a claim, store its value. ``before``: the value that the cache has, stale or absent."""
-    coordinator, options = request.coordinator, request.options
-    limit_waiting(request, inflight, claim)
-    context = loaders.LoadContext(request.user_key, before.value)
-    completion = LoadCompletion(request, claim, context, transactions.Isolation())
-    begin = clock.now()
-    try:
-        value = yield loader_effect(
-            request.loader, (context,) if loaders.takes_context(request.loader) else (), ((request.lock_id, inflight),)
-        )
-    except Exception as error:  # noqa: BLE001 - whatever a loader raises
-        metrics.count(coordinator.alias, metrics.FAILURES)
-        metrics.send_load_finished(
-            coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
-        )
-        serves_stale = before.value is not MISSING and options.stale_if_error
-        pause = options.pause_after_error(stale_served=serves_stale)
-        shared = yield from completion.failed(error, pause)
-        if serves_stale:
-            metrics.log.warning("A stale value of %r is served, since its loader failed: %r", request.name, error)
-            if shared:
-                coordinator.back_off(request.key, pause)
-            return LoadOutcome(
-                before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
-            )
-        return LoadOutcome(error=error, leader_only=not shared)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from completion.interrupted()
-        raise
-    seconds = clock.now() - begin
-    early.learn(request.name, seconds)
-    metrics.count(coordinator.alias, metrics.LOADS)
-    if claim is None and request.cacheable:
-        metrics.count(coordinator.alias, metrics.UNLOCKED)
-    outcome, storage = yield from completion.loaded(value)
-    metrics.send_load_finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
-    return outcome
-
-
 def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
     """Let followers of the load wait only until its claim is void, or it has run for ``max_hold``."""
     abandon = partial(request.coordinator.single_flight.abandon, request.key, inflight)
@@ -207,11 +228,3 @@ def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | N
         claim.hold.on_void = abandon
     if request.options.max_hold < inf:
         abandon(clock.now() + request.options.max_hold)
-
-
-def loader_effect(loader: Any, arguments: tuple[Any, ...], within: loaders.LoadStack) -> Run:
-    """Return the effect that runs a loader. ``within``: the loads that this call carries out."""
-    return Run(
-        partial(loaders.call_loader, loader, arguments, within),
-        partial(loaders.acall_loader, loader, arguments, within),
-    )

@@ -56,7 +56,7 @@ class LoadCompletion:
     """
 
     def __init__(
-        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation
+        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation | None
     ) -> None:
         self._request = request
         self._claim = claim
@@ -130,7 +130,7 @@ class LoadCompletion:
         if (
             claim is not None
             and transactions.may_store(request, connections)
-            and self._isolation.is_read_committed(connections)
+            and (self._isolation or transactions.Isolation()).is_read_committed(connections)
         ):
             try:
                 self._token = yield from request.load.deferring(claim.token, claim.hold)
