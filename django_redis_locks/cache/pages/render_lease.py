@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...core.owners import running_loop
-from ...primitives.load import BUSY, CLAIMED, FAILED, Claim, ClaimRequest
+from ...primitives.load import BUSY, CLAIMED, FAILED, NEVER_FRESH, Claim
 from .. import metrics
 from ..loading.effects import Follow
+from ..loading.request import LoadRequest
+from ..loading.run import abandon_unstarted, send_claim
 from ..loading.singleflight import RETRY
-from ..loading.store import REASON_NOT_STORED
+from ..loading.store import REASON_NOT_STORED, give_up_claim
+from ..options import CheckedOptions
 
 if TYPE_CHECKING:
     from ...core.commands import Program
-    from ...primitives.load import LoadLease
     from ..loading.coordinator import CacheCoordinator
     from ..loading.singleflight import InflightLoad
 
-MAX_RENEWAL: Final = 3600.0
-"""Seconds for which a render lease is renewed at most."""
+OPTIONS: Final = CheckedOptions(max_hold=3600.0)
+"""The options of all render leases. One is renewed for an hour at most."""
 
 
 class RenderLease:
-    """The right of one request to render a page. ``acquire`` sets the attributes.
+    """The right of one request to render a page: the claim of a load, which Django's middleware carries out. ``acquire``
+    sets the attributes.
 
     Attributes:
+        key: the key of the lease, as the cache would store it.
         owned: this request holds the lease: it renders and stores the page.
         waited: another request held the lease while this one waited, so the page has to be read again.
         bypass: the request renders without the lease: pages of this key aren't stored, or the wait is over.
     """
 
-    def __init__(self, coordinator: CacheCoordinator, key: str) -> None:
+    def __init__(self, coordinator: CacheCoordinator, user_key: str) -> None:
         self.owned = self.waited = self.bypass = False
-        self._coordinator = coordinator
-        self._key = key
-        self._lease = round(1000 * coordinator.performer.tuning.load_lease)
-        self._load_lease: LoadLease = coordinator.load(key, "")
+        self._request = LoadRequest(coordinator, user_key, None, _not_called, OPTIONS)
+        self.key = self._request.key
+        self._single_flight = coordinator.single_flight
+        self._alias = coordinator.alias
         self._inflight: InflightLoad | None = None
         self._claim: Claim | None = None
-        self._token = ""
         self._bypass_seconds = 0.0
 
     def bypass_for(self, seconds: float) -> None:
@@ -55,48 +57,39 @@ class RenderLease:
         """
         until = clock.now() + wait
         while True:
-            inflight, is_leader = self._coordinator.single_flight.join(self._key)
+            inflight, is_leader = self._single_flight.join(self.key)
             if is_leader:
                 self._inflight = inflight
                 yield from self._claim_lease(max(until - clock.now(), 0.0))
                 return
-            outcome = yield Follow(self._coordinator.single_flight, inflight, until)
+            outcome = yield Follow(self._single_flight, inflight, until)
             if outcome is not None:
-                metrics.count(self._coordinator.alias, metrics.WAITS)
+                metrics.count(self._alias, metrics.WAITS)
                 self.waited = True
                 return
             if clock.now() >= until:
-                metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
+                metrics.count(self._alias, metrics.TIMEOUTS)
                 self.bypass = True
                 return
 
     def _claim_lease(self, wait: float) -> Program[None]:
-        if self._coordinator.down:
-            self.owned = True
-            return
-        request = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=MAX_RENEWAL)
-        self._token = request.token
         try:
-            # The first attempt doesn't wait, so that a store that is down is noticed without a wait
-            claim = yield from self._load_lease.claiming(request)
-            if claim.verdict == BUSY and wait > 0:
-                request.wait = wait
-                claim = yield from self._load_lease.claiming(request)
-        except LockBackendError as failure:
-            self._coordinator.record_failure(failure)
-            self.owned = True
-            return
+            claim = yield from send_claim(
+                self._request, self._request.claim(wait, fresh_above=NEVER_FRESH), try_first=True
+            )
         except BaseException:
             yield from self.release()
             raise
-        if claim.verdict == CLAIMED:
+        if claim is None:
+            self.owned = True
+        elif claim.verdict == CLAIMED:
             self._claim = claim
             self.owned = True
-            self.waited = request.wait > 0  # the first claim was refused: the page may have been stored since
+            self.waited = claim.waited  # the page may have been stored since it was read
         elif claim.verdict == FAILED and claim.reason == REASON_NOT_STORED:
             self.bypass = True
         elif claim.verdict == BUSY:
-            metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
+            metrics.count(self._alias, metrics.TIMEOUTS)
             self.bypass = True
         else:
             self.waited = True
@@ -106,9 +99,9 @@ class RenderLease:
         if self._claim is None:
             return True
         try:
-            owned, _ = yield from self._load_lease.checking(self._token, self._lease)
+            owned, _ = yield from self._request.load.checking(self._claim.token, self._request.lease)
         except LockBackendError as failure:
-            self._coordinator.record_failure(failure)
+            self._request.coordinator.record_failure(failure)
             return True
         return bool(owned)
 
@@ -118,18 +111,18 @@ class RenderLease:
         try:
             if claim is not None:
                 why = REASON_NOT_STORED if self._bypass_seconds else ""
-                yield from self._load_lease.giving_up(self._token, claim.hold, round(self._bypass_seconds * 1000), why)
-        except LockBackendError as failure:
-            self._coordinator.record_failure(failure)
+                yield from give_up_claim(self._request, claim, self._bypass_seconds, why)
         finally:
             if self._inflight is not None:
-                self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)
+                self._single_flight.finish(self.key, self._inflight, RETRY)
 
     def abandon(self) -> None:
         """Release the lease in the background, from a finalizer."""
         claim, self._claim = self._claim, None
-        if claim is not None:
-            cleanup = self._load_lease.abandoning(self._token, claim.hold, self._lease)
-            self._coordinator.performer.handlers[type(cleanup)](cleanup)
         if self._inflight is not None:
-            self._coordinator.single_flight.finish(self._key, self._inflight, RETRY)
+            abandon_unstarted(self._request, self._inflight, claim)
+
+
+def _not_called(*_: Any) -> NoReturn:
+    """The loader of a page: none, since the view renders it."""
+    raise NotImplementedError

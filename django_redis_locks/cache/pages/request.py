@@ -44,7 +44,6 @@ class PageRequest:
         self._stale_page: HttpResponseBase | None = None
         self._lease: RenderLease | None = None
         self._performer: Any = None
-        self._key = ""
         self.may_wait = True
 
     def stored_by(self, middleware: Any) -> PageRequest:
@@ -179,11 +178,9 @@ class PageRequest:
             return None
         coordinator = coordinator_of(middleware.cache_alias, middleware.using)
         self._performer = coordinator.performer
-        self._key = coordinator.key(f"{keys_read[-1]}.{self._request.method}.turn", None)
+        lease = RenderLease(coordinator, f"{keys_read[-1]}.{self._request.method}.turn")
         # The request holds it already: the middleware and the decorator are both used, or a view calls another one
-        if self._key in _leases_of(self._request):
-            return None
-        return RenderLease(coordinator, self._key)
+        return None if lease.key in _leases_of(self._request) else lease
 
     def _remaining_wait(self) -> float:
         now = clock.now()
@@ -197,12 +194,12 @@ class PageRequest:
 
     def _keep_lease(self, lease: RenderLease) -> None:
         self._lease = lease
-        _leases_of(self._request).add(self._key)
+        _leases_of(self._request).add(lease.key)
 
     def _detach_lease(self, bypass: bool) -> RenderLease | None:
         lease, self._lease = self._lease, None
         if lease is not None:
-            _leases_of(self._request).discard(self._key)
+            _leases_of(self._request).discard(lease.key)
             if bypass and self._stale_page is None:
                 lease.bypass_for(BYPASS_TIME)
         return lease
