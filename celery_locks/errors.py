@@ -11,12 +11,23 @@ class DuplicateTask(LockError):
     Attributes:
         task_id: the id of the existing job.
         state: its state: ``"queued"``, ``"running"`` or ``"done"``.
+        retry_after: seconds after which the job can be submitted again: the rest of the lease of a job that runs, which
+            is renewed until its end, or of the ``idempotency_ttl`` of one that is done. None if it is queued.
     """
 
-    def __init__(self, message: str = "", *, task_id: str = "", state: str = "", **context: str | None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        task_id: str = "",
+        state: str = "",
+        retry_after: float | None = None,
+        **context: str | None,
+    ) -> None:
         super().__init__(message, **context)
         self.task_id = task_id
         self.state = state
+        self.retry_after = retry_after
 
 
 class IdempotencyKeyReused(LockError, ValueError):

@@ -137,6 +137,14 @@ class Job:
         )
 
     @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the same job can be submitted again if the record isn't changed before; None if it is
+        queued."""
+        if self.state == "done":
+            return max(0.0, max(self.min_hold_left, self.ttl) - self.seconds_since_end)
+        return self.stored_record.lease_left if self.state == "running" else None
+
+    @property
     def within_ttl(self) -> bool:
         """Whether the job is done and its result is still the result of new submissions."""
         return self.state == "done" and self.seconds_since_end < self.ttl

@@ -313,6 +313,7 @@ class _Submission:
                 f"task {self.task.name} is {job.state} already, as {job.id}",
                 task_id=job.id,
                 state=job.state,
+                retry_after=job.retry_after,
                 key=self.new.key,
                 name=self.task.name,
                 alias=self.task.lock_using,
