@@ -1,13 +1,22 @@
-"""``app.conf.redis_locks``: the settings of the locks, for programs without Django settings."""
+"""The settings in Celery's configuration: ``app.conf.redis_locks``, the settings of the locks for programs without
+Django settings, and ``app.conf.redis_locks_defaults``, the options of all tasks of the app."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django_redis_locks import locks
+from django_redis_locks.core.suggestions import closest, did_you_mean
+
+from .options import OPTIONS
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from .options import TaskOptions
+
+_BASE_MODULES: Final = ("celery_locks.options", "celery_locks.task")
+"""The modules of the base classes, whose options are only defaults."""
 
 _applied: Any = None
 
@@ -19,3 +28,23 @@ def apply_settings(app: Celery) -> None:
     if table is not None and table != _applied:
         locks.configure(table)
         _applied = table
+
+
+def apply_defaults(task: type[TaskOptions], app: Celery) -> None:
+    """Set the options of ``app.conf.redis_locks_defaults``, unless the task or a base class of the project sets them.
+
+    Raises:
+        ValueError: it isn't a dict, or names something else.
+    """
+    defaults = app.conf.get("redis_locks_defaults") or {}
+    wrong = (
+        [f"there is no option {name}{did_you_mean(closest(name, OPTIONS))}" for name in defaults if name not in OPTIONS]
+        if isinstance(defaults, dict)
+        else [f"it must be a dict of options, not {defaults!r}"]
+    )
+    if wrong:
+        raise ValueError(f"app.conf.redis_locks_defaults: {'; '.join(wrong)}")
+    for name, value in defaults.items():
+        declared_by = next(base for base in task.__mro__ if name in vars(base))
+        if declared_by.__module__ in _BASE_MODULES:
+            setattr(task, name, value)

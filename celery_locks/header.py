@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .job import VERSION
@@ -28,6 +28,7 @@ class Header:
         redeliveries: how often this message was redelivered by ``celery_locks``.
         is_copy: the job's run was active when this message was delivered, so the job has another message.
         fingerprint: digest of the arguments, if they aren't the key.
+        options: the options of the lock that this call has in place of the task's own.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Header:
     redeliveries: int = 0
     is_copy: bool = False
     fingerprint: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the header as a message carries it, without empty fields."""
@@ -55,6 +57,7 @@ _SENT_AS: Final = {
     "redeliveries": "turns",
     "is_copy": "copy",
     "fingerprint": "fingerprint",
+    "options": "options",
 }
 """By attribute: the name in the message. Other versions read these names."""
 

@@ -14,7 +14,6 @@ from django_redis_locks.core.durations import wait_seconds
 from django_redis_locks.core.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
-    from celery import Celery
     from typing_extensions import ParamSpec, TypeVar
 
     from django_redis_locks import Holder
@@ -155,6 +154,12 @@ def seconds(value: Duration | None) -> float:
     return inf if value == -1 else float(value or 0)
 
 
+OPTIONS: Final = tuple(
+    name for name in TaskOptions.__annotations__ if name.startswith(PREFIXES) and name != "lock_usual_conflict"
+)
+"""The names of all options."""
+
+
 def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Error messages about names that have the prefix of options and aren't options."""
     options = [name for name in known if name.startswith(PREFIXES)]
@@ -162,10 +167,9 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [f"there is no option {name}{did_you_mean(closest(name, options))}" for name in wrong]
 
 
-def option_errors(task: type[TaskOptions]) -> list[str]:
-    """Error messages about the options of a task."""
-    found = unknown_options(dir(task), dir(TaskOptions))
-    found += [
+def value_errors(task: TaskOptions | type[TaskOptions]) -> list[str]:
+    """Error messages about the values of a task's options."""
+    found = [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
         for name, known in CHOICES.items()
         if getattr(task, name) not in known
@@ -191,7 +195,7 @@ def _of_time(name: str, value: Any) -> list[str]:
     return []
 
 
-def _contradictions(task: type[TaskOptions]) -> list[str]:
+def _contradictions(task: TaskOptions | type[TaskOptions]) -> list[str]:
     found = []
     if task.lock_max_hold is not None and seconds(task.lock_max_hold) < seconds(task.lock_min_hold):
         found.append("lock_max_hold is shorter than lock_min_hold")
@@ -204,12 +208,12 @@ def _contradictions(task: type[TaskOptions]) -> list[str]:
     return found
 
 
-def validate(task: type[Any], app: Celery) -> None:
+def validate(task: type[Any]) -> None:
     """Validate the options of a task.
 
     Raises:
         ValueError: an option is wrong; the message names all that are.
     """
-    found = option_errors(task)
+    found = unknown_options(dir(task), dir(TaskOptions)) + value_errors(task)
     if found:
         raise ValueError(f"task {getattr(task, 'name', None) or task.__name__}: {'; '.join(found)}")

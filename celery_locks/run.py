@@ -37,7 +37,7 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
     delivered = DeliveredTask(task, args, kwargs)
     held = delivered.start()
     if not isinstance(held, RunHold):
-        return end_delivery(task, delivered.header, held)
+        return end_delivery(delivered.task, delivered.header, held)
     outcome: Outcome = ""
     requeued = False
     try:

@@ -67,4 +67,5 @@ def send(signal: Signal, task: Task[Any, Any], text: str, **arguments: Any) -> N
     if _log.isEnabledFor(level):
         extra = {"lock_name": task.name, **{f"lock_{key}": value for key, value in arguments.items()}}
         _log.log(level, "%s[%s]: %s", task.name, arguments.get("task_id"), text, extra=extra)
-    signal.send(sender=task, **arguments)
+    declared = task.app.tasks.get(task.name, task)  # receivers are connected to it, and not to ``with_options(task)``
+    signal.send(sender=declared, **arguments)

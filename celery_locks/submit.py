@@ -51,6 +51,7 @@ def submit(
     key: str | None,
     options: dict[str, Any],
     send: Callable[..., AsyncResult[Any]],
+    lock_options: Mapping[str, Any],
 ) -> AsyncResult[Any]:
     """Send the message of a job, unless there is one already.
 
@@ -61,6 +62,7 @@ def submit(
         options: the caller's options of ``apply_async``.
         send: Celery's own ``apply_async`` with these options. It takes ``task_id``, ``headers`` and options that
             replace the caller's.
+        lock_options: the options of the lock that the call has in place of the task's own; ``task`` has them.
 
     Raises:
         DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
@@ -73,12 +75,14 @@ def submit(
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
     if known is not None:  # a retry, or a redelivery
+        if lock_options:
+            known = replace(known, options={**known.options, **lock_options})
         result = mark(publish(known.id, known), duplicated=False)
         if run is not None and known.key == run.header.key:  # set only now, since the message was sent
             run.successor = _successor(task, known.id, options)
         return result
     job_key, fingerprint = key_of(task, args, kwargs, key)
-    new = Header(job_key, task_id or uuid(), fingerprint=fingerprint)
+    new = Header(job_key, task_id or uuid(), fingerprint=fingerprint, options=lock_options)
     if run is not None and run.header.key == job_key and task.unique_until != "start":
         return _submit_from_own_run(
             run, _Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)

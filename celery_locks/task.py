@@ -8,12 +8,16 @@ from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from celery import Task
+from celery.utils import uuid
 from celery.utils.imports import symbol_by_name
 
 from django_redis_locks import LockNotOwned
 
-from . import app_settings as configuration
-from .options import P, R_co, TaskOptions, unknown_options, validate
+from .app_settings import apply_defaults, apply_settings
+from .call_options import call_options, with_options
+from .header import HEADER, Header
+from .keys import key_of
+from .options import P, R_co, TaskOptions, validate
 from .run import run
 from .run_lock import RunLock
 from .submit import mark, submit
@@ -70,8 +74,9 @@ class LockedTask(TaskOptions[P, R_co]):
             ValueError: an option is unknown or has a wrong value.
         """
         super().on_bound(app)
-        validate(cls, app)
-        configuration.apply_settings(app)
+        apply_defaults(cls, app)
+        validate(cls)
+        apply_settings(app)
         _call_under_lock(cls)
         if cls.Request != REQUEST:
             cls.Request = _composed(cls.Request)
@@ -107,7 +112,10 @@ class LockedTask(TaskOptions[P, R_co]):
 
         Args:
             idempotency_key: identifies the job instead of its arguments.
-            args, kwargs, task_id, producer, link, link_error, shadow, **options: as Celery's ``apply_async``.
+            **options: Celery's, and options of the lock for this call only, such as ``lock_on_duplicate="raise"``. All
+                of them but ``lock_key``, ``lock_using``, ``lock_on_lost``, ``lock_eager``, ``lock_redelivery_window``
+                and ``unique_until`` can be given.
+            args, kwargs, task_id, producer, link, link_error, shadow: as Celery's ``apply_async``.
 
         Returns:
             The result of the job, with ``.deduplicated``: whether it had been submitted before.
@@ -115,7 +123,8 @@ class LockedTask(TaskOptions[P, R_co]):
         Raises:
             DuplicateTask: it had, and ``lock_on_duplicate`` is ``"raise"``.
             IdempotencyKeyReused: the key was used with other arguments before.
-            TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
+            TypeError: the task takes no such arguments, or an option of the lock is misspelled or can only be declared.
+            ValueError: an option of the lock has a wrong value.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
 
         Example::
@@ -124,20 +133,23 @@ class LockedTask(TaskOptions[P, R_co]):
             if result.deduplicated:
                 log.info("order %s was charged already", order_id)
         """
-        wrong = unknown_options(options, ("idempotency_key",))
-        if wrong:
-            raise TypeError(
-                f"apply_async() of task {self.name}: {'; '.join(wrong)}. Options of its lock are the task's"
-            )
+        lock_options = call_options(self, options)
         options = {"link": link, "link_error": link_error, **options}
+        for name in lock_options:
+            del options[name]
         send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
         if self.plain or self.app.conf.task_always_eager:
+            if lock_options:
+                task_id = task_id or uuid()
+                header = Header(key_of(self, args or (), kwargs or {}, None)[0], task_id, options=lock_options)
+                options["headers"] = {**(options.get("headers") or {}), HEADER: header.as_dict()}
             return mark(send(task_id=task_id, **options), duplicated=False)
 
         def publish(task_id: str, **changes: Any) -> AsyncResult[Any]:
             return send(task_id=task_id, **{**options, **changes})
 
-        return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
+        task = with_options(self, lock_options)
+        return submit(task, args or (), kwargs or {}, task_id, idempotency_key, options, publish, lock_options)
 
     async def aapply_async(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
         """Send the task from a coroutine, unless the same job is queued, runs, or has a result that still counts. It is
@@ -153,7 +165,8 @@ class LockedTask(TaskOptions[P, R_co]):
         Raises:
             DuplicateTask: it had, and ``lock_on_duplicate`` is ``"raise"``.
             IdempotencyKeyReused: the key was used with other arguments before.
-            TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
+            TypeError: the task takes no such arguments, or an option of the lock is misspelled or can only be declared.
+            ValueError: an option of the lock has a wrong value.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
         """
         result: AsyncResult[Any] = await sync_to_async(self.apply_async)(*args, **kwargs)

@@ -19,6 +19,7 @@ from django_redis_locks import LockBackendError, clock
 
 from . import signals
 from .actions import Action, Drop, Ending, Follow, Redeliver, Revoke, RunAfter, StopFollowing, Take, Wait
+from .call_options import with_options
 from .decisions import Verdict, at_start
 from .following import result_backoff, take_result
 from .header import Header, Message, header_in
@@ -48,6 +49,7 @@ class DeliveredTask:
     """A message that a worker is about to run.
 
     Attributes:
+        task: the task, with the options of this call.
         header: the message's header, or a new one. It changes with what is decided for the message.
         run_record: the record of the job's run.
         waited: seconds that the message has waited for its key in this worker.
@@ -57,11 +59,11 @@ class DeliveredTask:
     def __init__(self, task: TaskOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = task.request
         id = str(request.id)
-        self.task = task
         self.id = id
         self.retries = request.retries or 0
         self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
         self.header = header_in(request.headers, id) or Header(key_of(task, args, kwargs, None)[0], id)
+        self.task = with_options(task, self.header.options)
         self.run_record = run_record_of(task, self.header.key)
         self.waited = 0.0
         self.may_follow = True

@@ -39,7 +39,18 @@ class App(celery.Celery):
     "README:celery",
     *(
         f"howto/celery:{name}"
-        for name in ("declare", "key", "idempotency-key", "lock", "retries", "canvas", "shop", "typed")
+        for name in (
+            "app-defaults",
+            "call-options",
+            "declare",
+            "key",
+            "idempotency-key",
+            "lock",
+            "retries",
+            "canvas",
+            "shop",
+            "typed",
+        )
     ),
 )
 def app_of_an_example() -> Names:
@@ -85,6 +96,20 @@ def _(names: Names) -> None:
     assert sync.lock_on_conflict == "retry"
     with pytest.raises(ValueError, match="lock_on_conflict is one of"):
         app.task(base=names["SingletonTask"], name="wrong", lock_on_conflict="fail")(nothing).delay()
+
+
+@after("howto/celery:call-options")
+def _(names: Names) -> None:
+    first = names["order_report"]("May", again=False)
+    assert not first.deduplicated
+    assert names["order_report"]("May", again=True) is None
+    assert queued(names["app"]) == 1
+
+
+@after("howto/celery:app-defaults")
+def _(names: Names) -> None:
+    task = names["app"].task(base=SingletonTask, name="usual", lazy=False)(nothing)
+    assert (task.lock_expire, task.lock_on_duplicate) == (120, "raise")
 
 
 @after("howto/celery:without-django")

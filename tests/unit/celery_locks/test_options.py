@@ -79,8 +79,6 @@ def test_option_that_does_not_exist_is_refused_with_a_suggestion() -> None:
     task = bind(name="good")
     with pytest.raises(TypeError, match=r"no option idempotency_kye; did you mean 'idempotency_key'\?"):
         task.apply_async(idempotency_kye="k")
-    with pytest.raises(TypeError, match=r"no option lock_expire\. Options of its lock are the task's"):
-        task.apply_async(lock_expire=5)
 
 
 def test_contradicting_options_raise_ValueError() -> None:
