@@ -169,19 +169,24 @@ class LockAcquisition(LockOwnership):
     def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
         """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an
         unprotected grant instead."""
-        run_twice_if_interrupted(partial(self._undo_request, request, failure))
-        if not isinstance(failure, LockBackendError):
-            raise failure
-        self._with_context(failure)
-        if not self.options.fail_open:
-            raise failure
-        events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = request.issued = Grant(
-            self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant_id, request.block
-        )
-        if self.options.auto_release:
-            registry.register(grant, request.block)
-        return grant
+        try:
+            run_twice_if_interrupted(partial(self._undo_request, request, failure))
+            if not isinstance(failure, LockBackendError):
+                raise failure
+            self._with_context(failure)
+            if not self.options.fail_open:
+                raise failure
+            events.emit(
+                events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure))
+            )
+            grant = request.issued = Grant(
+                self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant_id, request.block
+            )
+            if self.options.auto_release:
+                registry.register(grant, request.block)
+            return grant
+        finally:
+            del failure  # else its traceback and this frame keep each other, and the caller's frame, in memory
 
     def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:
         if request.waiter is not None:

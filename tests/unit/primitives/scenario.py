@@ -240,7 +240,8 @@ class Scenario:
         for wait in self.process.waits:
             wait()
         left = [f"renewal of {hold.token}" for hold in self.process.renewed if hold.state is State.HELD]
-        left += ["a queue"] * len(self.process.engine._queues)
+        queues = self.process.engine._queues
+        left += ["a queue"] * len(queues) + ["a first waiter"] * len(queues._first_waiters)
         self.process.wait_until_idle()
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from django_redis_locks import LockNotAcquired
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.registry import registry
 from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
@@ -152,3 +156,21 @@ def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set_up: SetUp, 
         where = f"{kind.__name__} {'after' if after else 'before'} {number} of {scenario.process.effects}"
         assert raised is error or (raised and error in (raised.__context__, raised.__cause__)), where
         assert scenario.leftovers() == [], where
+
+
+def test_failed_acquire_keeps_nothing_of_its_caller(time: VirtualClock) -> None:
+    """Neither its local variables nor the request wait for the garbage collector."""
+    scenario = Scenario(time)
+    scenario.other.hold()
+
+    def caller() -> weakref.ref[Any]:
+        local = set[Any]()
+        with suppress(LockNotAcquired):
+            scenario.process.lock(wait=0).acquire()
+        return weakref.ref(local)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()
