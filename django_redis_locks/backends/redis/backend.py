@@ -214,7 +214,7 @@ class PreparedRequest(PreparedCommand):
 
     def send(self, first: str, rest: PackedArguments = NO_ARGUMENTS) -> Any:
         try:
-            reply = self._execute(b"%b$%d\r\n%b\r\n%b" % (self._head, len(first), first.encode(), rest.data))
+            reply = self._execute(b"%b$%d\r\n%b\r\n%b" % (self._head, len(data := first.encode()), data, rest.data))
             if reply.__class__ is ServerError:
                 return super().send(first, rest) if _unknown_script(reply) else self._refusal(reply)
         except Failure as failure:
@@ -223,7 +223,9 @@ class PreparedRequest(PreparedCommand):
 
     async def asend(self, first: str, rest: PackedArguments = NO_ARGUMENTS) -> Any:
         try:
-            reply = await self._aexecute(b"%b$%d\r\n%b\r\n%b" % (self._head, len(first), first.encode(), rest.data))
+            reply = await self._aexecute(
+                b"%b$%d\r\n%b\r\n%b" % (self._head, len(data := first.encode()), data, rest.data)
+            )
             if reply.__class__ is ServerError:
                 return await super().asend(first, rest) if _unknown_script(reply) else self._refusal(reply)
         except Failure as failure:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 from typing import Any
 
 import pytest
 
-from django_redis_locks.backends.redis import resp, scripts
+from django_redis_locks.backends.redis import RedisBackend, resp, scripts
+from django_redis_locks.backends.redis.backend import PreparedRequest
 from django_redis_locks.backends.redis.resp import (
     COMMON_REPLIES,
     MAX_DEPTH,
@@ -160,6 +162,17 @@ def parts(request: bytes) -> list[bytes]:
     return list(frame.value)
 
 
+def prepared_requests(command: Command[Any]) -> list[bytes]:
+    """What a prepared command sends for a thread, and for a task."""
+    prepared = PreparedRequest(RedisBackend("redis://host", {}), command.name, command.keys, len(command.args))
+    sent: list[bytes] = []
+    prepared._execute, prepared._aexecute = sent.append, lambda data: asyncio.sleep(0, sent.append(data))
+    first, *rest = command.args
+    prepared.send(str(first), prepared.packed(*rest))
+    asyncio.run(prepared.asend(str(first), prepared.packed_once(*rest)))
+    return sent
+
+
 def test_request_calls_a_script_with_lengths_in_bytes() -> None:
     several = [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]
     for name, args in itertools.product(("lock/release", "record/put"), several):
@@ -168,6 +181,8 @@ def test_request_calls_a_script_with_lengths_in_bytes() -> None:
         for _ in range(2):  # the second time much of it is cached
             assert parts(by_sha(command)) == [b"EVALSHA", script(name).sha.encode(), *expected]
             assert parts(by_source(command)) == [b"EVAL", script(name).source.encode(), *expected]
+        if args and isinstance(args[0], str):
+            assert prepared_requests(command) == [by_sha(command)] * 2
 
 
 def test_requests_of_records_and_loads_evict_no_cached_arguments_of_locks(monkeypatch: pytest.MonkeyPatch) -> None:
