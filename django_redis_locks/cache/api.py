@@ -16,7 +16,7 @@ from .loading.get import get_value, reload_value
 from .loading.request import LoadRequest
 from .metrics import HITS, count
 from .results import MISSING
-from .values import read_envelope
+from .values import Envelope, read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -94,15 +94,12 @@ def get_or_load(
     coordinator, checked = coordinator_and_options(cache, using, options)
     first_read = None
     if not coordinator.same_server:  # a hit costs little more than the cache's own get
-        first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
-        if (
-            first_read.value is not MISSING
-            and first_read.fresh_for is None
-            and not info
-            and not transactions.any_pending()
-        ):
+        get = coordinator.get or caches[coordinator.alias].get
+        value = get(key, MISSING, version=version)
+        if value is not MISSING and type(value) is not Envelope and not info and not transactions.any_pending():
             count(coordinator.alias, HITS)
-            return first_read.value
+            return value
+        first_read = read_envelope(value)
     request = LoadRequest(coordinator, key, version, loader, checked)
     result = run(get_value(request, first_read), coordinator.performer)
     return result if info else result.value

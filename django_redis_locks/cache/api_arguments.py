@@ -21,7 +21,7 @@ def coordinator_and_options(
         TypeError: an unknown option, or ``refresh="celery"``.
         ValueError: an option is out of its range.
     """
-    alias = alias_of(cache)
+    alias = cache if type(cache) is str else alias_of(cache)
     coordinator, options = coordinator_of(alias, using), options_for(alias, given)
     if options.refresh == "celery":
         raise TypeError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from typing import Any, Final, Literal, TypedDict
 
@@ -154,18 +154,6 @@ NAMES: Final = tuple(field.name for field in fields(CheckedOptions))
 
 def options(given: Mapping[str, Any]) -> CheckedOptions:
     """Return the checked options of a call."""
-    if "default" in given:  # equal defaults of other calls must not replace it
-        rest = {name: value for name, value in given.items() if name != "default"}
-        return replace(options(rest), default=given["default"])
-    try:
-        return _known(**given)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-    return _checked(**given)
-
-
-def _checked(**given: Any) -> CheckedOptions:
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in NAMES:
@@ -177,9 +165,6 @@ def _checked(**given: Any) -> CheckedOptions:
     if made.early is not None and made.ttl is None:
         raise ValueError("early needs a ttl: a value that is kept for ever is never refreshed")
     return made
-
-
-_known = lru_cache(1024, typed=True)(_checked)
 
 
 def seconds_or_ever(value: Any, name: str) -> Any:

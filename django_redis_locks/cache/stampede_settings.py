@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,8 +64,25 @@ def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOpt
         TypeError: there is no such option.
         ValueError: an option is out of its range.
     """
-    preset = _preset(alias_of(cache))
+    alias = cache if type(cache) is str else alias_of(cache)
+    if "default" in given:  # equal defaults of other calls must not replace it
+        rest = {name: value for name, value in given.items() if name != "default"}
+        return replace(options_for(alias, rest), default=given["default"])
+    try:
+        return _known(alias, **given)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+    return _checked(alias, **given)
+
+
+def _checked(alias: str, /, **given: Any) -> load_options.CheckedOptions:
+    preset = _preset(alias)
     return load_options.options(completed(preset, given) if preset else given)
+
+
+_known = lru_cache(1024, typed=True)(_checked)
+on_settings_change(_known.cache_clear)
 
 
 def completed(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +93,6 @@ def completed(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-@lru_cache
 def _preset(alias: str) -> Mapping[str, Any]:
     """The options in the entry of a ``StampedeCache``; empty for other caches."""
     entry = caches.settings.get(alias, {})
@@ -83,9 +100,6 @@ def _preset(alias: str) -> Mapping[str, Any]:
         return {}
     params = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
     return read_entry(entry.get("LOCATION"), params, caches.settings)[1]
-
-
-on_settings_change(_preset.cache_clear)
 
 
 def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:

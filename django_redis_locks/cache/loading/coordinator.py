@@ -34,6 +34,8 @@ from .invalidation_retries import Retries
 from .singleflight import SingleFlight
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...backends.base import Backend
     from ...core.commands import Program
     from ...core.errors import LockBackendError
@@ -87,6 +89,9 @@ class CacheCoordinator:
         self._key_layout = key_layout
         self._cache = caches.create_connection(alias)
         self.cache_class = type(self._cache)
+        self.get: Callable[..., Any] | None = self._cache.get if self.cache_class is LocMemCache else None
+        """``get`` of the cache, if one object may serve all threads. A lookup in ``caches`` costs half as much as a
+        read of a local-memory cache."""
         self.is_django_format = self.same_server and isinstance(self._cache, RedisCache)
         """Whether values are stored in the format of Django's own Redis cache."""
         self.default_ttl: float | None = self._cache.default_timeout
@@ -203,7 +208,7 @@ def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoord
         InvalidCacheBackendError: there is no such cache.
         InvalidLockBackend: there is no server for its leases.
     """
-    alias = alias_of(cache)
+    alias = cache if type(cache) is str else alias_of(cache)
     coordinator = _coordinators.get((alias, using))
     if coordinator is None:
         with _mutex.rlock:

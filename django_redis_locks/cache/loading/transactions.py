@@ -61,9 +61,13 @@ _in_thread = _ThreadLocal()
 class UncommittedValue:
     """A value that was loaded inside transactions, until the last of them is committed or one is rolled back."""
 
+    ever_made = False
+    """Whether this process has ever loaded a value inside transactions."""
+
     def __init__(
         self, connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
     ) -> None:
+        UncommittedValue.ever_made = True
         self.coordinator = request.coordinator
         self._lock_id = request.lock_id
         self.value = value
@@ -170,12 +174,12 @@ def _reports_read_committed(connection: Any) -> bool:
 
 def any_pending() -> bool:
     """Return whether this thread has loaded a value in a transaction that may still be open."""
-    return bool(_in_thread.pending)
+    return UncommittedValue.ever_made and bool(_in_thread.pending)
 
 
 def pending_value(request: LoadRequest) -> CachedValue | None:
     """Return the value that this thread has loaded in a transaction that is still open, or None."""
-    pending = _in_thread.pending.get(request.lock_id) if _in_thread.pending else None
+    pending = _in_thread.pending.get(request.lock_id) if any_pending() else None
     if pending is None or not pending.is_open():
         return None
     stored = request.decode(-1, pending.data)
