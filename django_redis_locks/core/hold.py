@@ -122,8 +122,8 @@ class Hold:
         self.release_failed = False
         """An earlier release failed, and may be repeated."""
         self.release_sent_in_time = False
-        """That release was sent before the deadline, so it, or the maintenance thread, may have freed the lock
-        since."""
+        """A release was sent before the deadline, by the caller or the maintenance thread, so the lock may have been
+        freed since."""
         self.address = ""
         """The address of the queue that its release registers again in the store; "" if none."""
         self.hand_overs = 0

@@ -123,6 +123,7 @@ class LockOwnership(LockPrograms):
         if not failed or hold.state is not State.RELEASING:
             registry.forget(grant)
         if hold.state is State.RELEASING and not hold.release_failed:
+            hold.release_sent_in_time = hold.release_sent_in_time or clock.now() < hold.deadline
             hold.release_failed = True
             run_twice_if_interrupted(partial(self._release_later, hold))
 

@@ -158,6 +158,19 @@ def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set_up: SetUp, 
         assert scenario.leftovers() == [], where
 
 
+def test_release_after_an_interrupted_one_reports_no_loss(time: VirtualClock) -> None:
+    """[L16] The maintenance thread has freed the lock in between."""
+    scenario = Scenario(time)
+    process = scenario.process
+    grant = process.lock().acquire()
+    process.interruption = len(process.effects), False, KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        grant.release()
+    process.wait_until_idle()
+    grant.release()
+    assert not grant.lost
+
+
 def test_failed_acquire_keeps_nothing_of_its_caller(time: VirtualClock) -> None:
     """Neither its local variables nor the request wait for the garbage collector."""
     scenario = Scenario(time)
