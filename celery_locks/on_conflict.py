@@ -32,8 +32,8 @@ def on_conflict(task: TaskOptions, header: Header, job: Job, waited: float) -> A
         if has_results(task):
             return Follow(job.id)
         policy = "retry"
-    if policy == "wait":
-        left = conflict_wait(task) - waited
+    if policy in ("wait", "retry"):
+        left = conflict_wait(task, policy) - waited
         if left > 0:
             # The record doesn't change at the end of lock_min_hold
             left = min(left, job.seconds_until_free if job.state == "done" else inf)

@@ -83,7 +83,9 @@ class TaskOptions(CelerysTask[P, R_co]):
         lock_using: the alias in ``REDIS_LOCKS``.
         lock_expire: the lease, renewed while the job runs: after a crash of its host the job can run elsewhere when the
             lease ends. By default the alias's ``EXPIRE``.
-        lock_wait: how long ``lock_on_conflict="wait"`` waits, in the worker; by default the alias's ``WAIT``.
+        lock_wait: how long a message waits for its key in the worker, which begins it as soon as the key is free: with
+            ``lock_on_conflict="wait"`` before it raises, by default the alias's ``WAIT``; with ``"retry"`` before each
+            redelivery, by default not at all.
         lock_min_hold: how long the key stays taken from the start of the run, even if the run is shorter.
         lock_max_hold: how long the lease is renewed. By default the task's ``time_limit`` and ten seconds; without one
             for ever.

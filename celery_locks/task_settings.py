@@ -101,9 +101,11 @@ def conflict_policy(task: TaskOptions) -> OnConflict:
     return "retry" if task.unique_until == "start" else task.lock_usual_conflict
 
 
-def conflict_wait(task: TaskOptions) -> float:
-    """Seconds for which ``lock_on_conflict="wait"`` waits; infinity for ever."""
-    return locks[task.lock_using].default_wait(task.name) if task.lock_wait is None else seconds(task.lock_wait)
+def conflict_wait(task: TaskOptions, policy: OnConflict) -> float:
+    """Seconds for which ``lock_on_conflict="wait"`` or ``"retry"`` waits in the worker; infinity for ever."""
+    if task.lock_wait is not None:
+        return seconds(task.lock_wait)
+    return locks[task.lock_using].default_wait(task.name) if policy == "wait" else 0.0
 
 
 def has_results(task: TaskOptions) -> bool:

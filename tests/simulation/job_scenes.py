@@ -35,6 +35,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "replaced, and the broker fails": {"lock_on_duplicate": "replace", "chances": {"broker": 1, "encode": 1}},
     "replaced, and processes die": {"lock_on_duplicate": "replace", "chances": TROUBLE},
     "until the start": {"unique_until": "start", "chances": TROUBLE},
+    "until the start, in the worker": {"unique_until": "start", "lock_wait": 5, "chances": TROUBLE},
     "until the start, replaced": {"unique_until": "start", "lock_on_duplicate": "replace", "chances": {"encode": 1}},
     "until the start, the store fails": {"unique_until": "start", "base": SingletonTask, "chances": {"store": 1}},
     "minimum hold": {"lock_min_hold": 30, "chances": TROUBLE},
