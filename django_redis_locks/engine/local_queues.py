@@ -136,7 +136,7 @@ class LocalQueues:
             if waiter.queue is not None:
                 self._remove(waiter.queue, effect, engine)
             elif self._first_waiters.get(lock_id) is waiter:
-                del self._first_waiters[lock_id]
+                self._first_waiters.pop(lock_id, None)  # without the mutex, end_uncontended() may have removed it
             by_loop = self._queues.get(lock_id)
             if by_loop is not None:
                 found = by_loop.get(waiter.loop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,22 @@ def test_key_is_uncontended_without_waiters_now_and_lately(queues: StandaloneQue
     assert not uncontended(queues), "another process was woken"
     queues.notify_release(OTHER_LOCK_ID)
     assert uncontended(queues, OTHER_LOCK_ID), "no process was woken"
+
+
+def test_uncontended_attempt_fails_while_another_one_ends_the_same_entry(queues: StandaloneQueues) -> None:
+    """[L16] Callers that begin at the same moment replace each other's entry, and remove it without the mutex."""
+
+    class Shared(dict[LockId, Waiter]):
+        def get(self, *key: Any) -> Any:
+            found = super().get(*key)
+            self.clear()
+            return found
+
+    queues._first_waiters = Shared()
+    first = Waiter(LOCK_ID, None, "inbox:")
+    assert queues.uncontended(first)
+    queues.leave_queue(first, 0, None)
+    assert uncontended(queues)
 
 
 def test_uncontended_attempt_is_the_head_of_later_waiters(queues: StandaloneQueues) -> None:
