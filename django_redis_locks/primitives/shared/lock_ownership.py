@@ -20,6 +20,7 @@ from .retry import FirstReply
 
 if TYPE_CHECKING:
     from ...core.grant import Grant
+    from ...core.prepared import PreparedCommand
 
 
 class LockOwnership(LockPrograms):
@@ -32,9 +33,9 @@ class LockOwnership(LockPrograms):
         if not self._end_grant(grant):
             return
         hold, loop, first = grant.hold, owners.running_loop(), None
-        if loop is None and self._is_fast_release(hold):
-            command = (self.prepared or self.prepare()).release
-            first = self._not_freed(hold, clock.now(), command.send(hold.token))
+        command = self._begin_fast_release(hold) if loop is None else None
+        if command is not None:
+            first = self._end_fast_release(hold, clock.now(), command.send(hold.token))
         self._report_released(grant, hold.state is State.GONE or run(self.releasing(hold, loop, first), self.performer))
         if self.options.after_release is not None and not grant.deferred:
             self.options.after_release(self.name)
@@ -44,9 +45,9 @@ class LockOwnership(LockPrograms):
         if not self._end_grant(grant):
             return
         hold, loop, first = grant.hold, owners.running_loop(), None
-        if self._is_fast_release(hold):
-            command = (self.prepared or self.prepare()).release
-            first = self._not_freed(hold, clock.now(), await command.asend(hold.token))
+        command = self._begin_fast_release(hold)
+        if command is not None:
+            first = self._end_fast_release(hold, clock.now(), await command.asend(hold.token))
         self._report_released(
             grant, hold.state is State.GONE or await arun(self.releasing(hold, loop, first), self.performer)
         )
@@ -69,9 +70,9 @@ class LockOwnership(LockPrograms):
         registry.forget(grant)
         return False
 
-    def _is_fast_release(self, hold: Hold) -> bool:
-        """Return whether the release is likely to take one request, which the caller then sends: the lock is certainly
-        held, and no caller of this process waits for it."""
+    def _begin_fast_release(self, hold: Hold) -> PreparedCommand | None:
+        """Return the command of a release that is likely to take one request, because the lock is certainly held and
+        no caller of this process waits for it; or None."""
         performer = self.performer
         if (
             hold.outcome_unknown
@@ -81,13 +82,13 @@ class LockOwnership(LockPrograms):
             or performer.outage.suspected
             or clock.now() >= hold.deadline
         ):
-            return False
+            return None
         if hold.watched:
             performer.unwatch(hold)
         hold.release_sent_in_time = True
-        return True
+        return (self.prepared or self.prepare()).release
 
-    def _not_freed(self, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
+    def _end_fast_release(self, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
         """End the hold if the lock was freed and no waiter has to be notified. Otherwise return the reply, with which
         the program continues."""
         if reply != 1 or hold.loss_reason is not None or self.performer.queued(self.lock_id):

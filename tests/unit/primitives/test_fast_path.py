@@ -54,7 +54,7 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
     with pytest.MonkeyPatch.context() as patch:
         if not fast:
             patch.setattr(Lock, "_begin_fast_path", lambda *_: None)
-            patch.setattr(Lock, "_is_fast_release", lambda *_: False)
+            patch.setattr(Lock, "_begin_fast_release", lambda *_: None)
         patch.setattr(events, "_listeners", [noticed.append])
         patch.setattr(local_queues, "random", lambda: 0.5)
         if "queued" in story:
