@@ -29,7 +29,7 @@ forget_block = grant_stack.remove
 
 def end_block(lock: object, block: int) -> Grant | None:
     """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
-    began in another context. Each generator has its own blocks."""
+    began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
     top = grant_stack.top.get()
     if top is not None and not isinstance(top.entry, int) and top.entry.lock is lock and top.entry._block == block:
         top.entry._block = 0  # copies of this context still have the entry

@@ -179,8 +179,7 @@ def test_end_of_a_block_keeps_the_older_grants_of_its_context(lock: Lock) -> Non
 
 
 def test_block_that_ends_in_another_context_frees_its_lock(lock: Lock, rlock: Lock) -> None:
-    """[F4] Also if that context has the entry of an earlier block, or the lock was entered again without a block. Equal
-    arguments make one lock object."""
+    """[F4] Also if that context has the entry of an earlier block, or the lock was entered again without a block."""
     first, second = contextvars.copy_context(), contextvars.copy_context()
     for begin, end in (first, second), (second, first):
         begin.run(lock.__enter__)
