@@ -11,8 +11,10 @@ import pytest
 
 from django_redis_locks import LockError, RecordRef
 from django_redis_locks.core import events, owners
+from django_redis_locks.core.queue_values import Attempt
 from django_redis_locks.engine import local_queues
 from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.shared.requests import AcquireRequest
 from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
 
 OUTCOMES = {"lost", "late", "dropped", "stale", "down", "loading", "refused"}
@@ -32,15 +34,25 @@ STORIES = [
     ["stolen"],
     ["queued"],
     ["lost", "queued"],
+    ["awaited"],
+    ["lost", "awaited"],
 ]
 """Outcomes of the commands, and "slow": the reply takes longer than the lease; "held": by another process; "stolen"
-from the holder before its release; "queued": another caller of the process has begun to wait when the reply arrives."""
+from the holder before its release; "queued": another caller of the process has begun to wait when the reply arrives;
+"awaited": another process waits when the lock is released."""
 
 
 def call_while_queueing(process: Process, call: Callable[[Any], Any], step: str, command: Any) -> Any:
     if command.name == step and not process.engine.queued(process.lock().lock_id):
         process.add_waiter(owners.running_loop())
     return call(command)
+
+
+def register_waiter(process: Process) -> None:
+    lock = process.lock()
+    process.engine.listen_for(lock.lock_id)
+    attempt = Attempt(f"{process.engine.subscribed_channel(lock.keys.inbox)} 1")
+    process.backend.call(lock._attempt_command(AcquireRequest(3.0, owners.current_owner(), None), attempt))
 
 
 def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool, fast: bool, **options: Any) -> Any:
@@ -65,6 +77,8 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
             grant: Any = asyncio.run(lock.aacquire()) if asynchronous else lock.acquire()
             noticed.append((grant.hold.deadline, grant.hold.outcome_unknown, grant.hold.renew_until))
             process.backend.delays = [60.0] if "slow" in story else []
+            if "awaited" in story:
+                register_waiter(scenario.other)
             if "stolen" in story:
                 scenario.other.lock().force_release()
             asyncio.run(grant.arelease()) if asynchronous else grant.release()
