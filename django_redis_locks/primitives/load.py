@@ -194,27 +194,19 @@ class LoadLease:
         Raises:
             LockBackendError: the store can't be reached, or refuses the value. The claim is then given up.
         """
-        self._stop_renewal(hold)
-        stored: bool = yield from self._finishing(
-            token, self._store_command(token, ttl_ms, value, by_permit=by_permit), hold
-        )
-        return stored
+        return self._finishing(token, self._store_command(token, ttl_ms, value, by_permit=by_permit), hold)
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
         """End a load inside of a transaction, so that the value can be stored when the transaction commits. Returns the
         token of the permit to store it; "" if the claim was gone."""
-        self._stop_renewal(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
         command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), parse_text)
-        permit: str = yield from self._finishing(token, command, hold)
-        return permit
+        return self._finishing(token, command, hold)
 
     def giving_up(self, token: str, hold: Hold | None, reason_ms: int = 0, why: str = "") -> Program[bool]:
         """End a load without a value. For ``reason_ms`` milliseconds other claims get the verdict ``FAILED``, with the
         reason ``why``. Returns False if the claim was gone."""
-        self._stop_renewal(hold)
-        ended: bool = yield from self._finishing(token, self._give_up_command(token, reason_ms, why), hold)
-        return ended
+        return self._finishing(token, self._give_up_command(token, reason_ms, why), hold)
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
         """Stop the renewal of a claim, and return the effect that ends it in the background. The effect never blocks,
@@ -226,7 +218,7 @@ class LoadLease:
         """Extend the claim, or the permit. Returns whether it still exists, and the milliseconds left of the replica
         lag."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
-        return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits))  # type: ignore[no-any-return]
+        return self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits)
 
     def invalidating(self, stale_ms: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value. The value of a running load isn't stored. Returns whether the store had a value.
@@ -238,8 +230,7 @@ class LoadLease:
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
-        found: bool = yield from self._sending(Command("load/invalidate", keys, (stale_ms, lag_ms), parse_bool), limits)
-        return found
+        return self._sending(Command("load/invalidate", keys, (stale_ms, lag_ms), parse_bool), limits)
 
     def writing(self, ttl_ms: int, value: Value) -> Program[None]:
         """Write a value for ``ttl_ms`` milliseconds (-1: without expiry, 0: delete it), if values and leases are in the
@@ -313,16 +304,19 @@ class LoadLease:
         return self.keys[:6] if self.keys.value else self.keys[:5]
 
     def _finishing(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
+        self._stop_renewal(hold)
+        until = inf if hold is None else hold.deadline
         try:
-            return (yield from self._sending(command, self.limits, inf if hold is None else hold.deadline))
+            reply, _, _ = yield from retry_command(command, until, self.limits, tuning=self.performer.tuning)
+            return reply
         except GeneratorExit:
             raise
         except BaseException:
             yield Cleanup(self.lock_id, self._give_up_command(token), self.performer.tuning.max_poll_interval)
             raise
 
-    def _sending(self, command: Command[Any], limits: RetryLimits, until: float = inf) -> Program[Any]:
-        reply, _, _ = yield from retry_command(command, until, limits, tuning=self.performer.tuning)
+    def _sending(self, command: Command[Any], limits: RetryLimits) -> Program[Any]:
+        reply, _, _ = yield from retry_command(command, limits=limits, tuning=self.performer.tuning)
         return reply
 
     def _give_up_command(self, token: str, reason_ms: int = 0, why: str = "") -> Command[Any]:

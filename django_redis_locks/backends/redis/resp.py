@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 CRLF: Final = b"\r\n"
 
@@ -67,13 +67,16 @@ class _IncompleteError(Exception):
 def pack(*values: str | int | bytes) -> bytes:
     """Return a request as bytes. hiredis's packer isn't used: it crashes the process when a signal handler raises
     inside it."""
-    return b"*%d\r\n" % len(values) + b"".join(map(pack_value, values))
+    return b"*%d\r\n" % len(values) + pack_values(values)
 
 
-def pack_value(value: str | int | bytes) -> bytes:
-    """Return an argument as a RESP bulk string."""
-    data = value if isinstance(value, bytes) else str(value + 0 if isinstance(value, int) else value).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
+def pack_values(values: Iterable[str | int | bytes]) -> bytes:
+    """Return arguments as RESP bulk strings."""
+    packed = []
+    for value in values:
+        data = value if isinstance(value, bytes) else str(value + 0 if isinstance(value, int) else value).encode()
+        packed.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(packed)
 
 
 class _Packed(dict[Any, bytes]):
@@ -83,7 +86,7 @@ class _Packed(dict[Any, bytes]):
     MAX_BYTES = 100
 
     def __missing__(self, value: str | int | bytes) -> bytes:
-        packed = pack_value(value)
+        packed = pack_values((value,))
         if len(packed) <= self.MAX_BYTES:  # longer arguments are cached values, which rarely recur
             if len(self) >= self.MAX_ENTRIES:
                 self.clear()
@@ -92,7 +95,7 @@ class _Packed(dict[Any, bytes]):
 
 
 packed: Callable[[Any], bytes] = _Packed().__getitem__
-"""``pack_value`` with a cache."""
+"""``pack_values`` of one argument, with a cache."""
 
 
 # Replies

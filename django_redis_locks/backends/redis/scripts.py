@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
-from .resp import pack, pack_value, packed
+from .resp import pack, pack_values, packed
 
 if TYPE_CHECKING:
     from ...core.commands import Command
@@ -50,7 +50,7 @@ def by_sha(command: Command[Any]) -> bytes:
     args = command.args
     cached_head = _cached_heads.get(command.name[:4])
     if cached_head is None:
-        return _head(command.name, command.keys, len(args)) + b"".join(map(pack_value, args))
+        return _head(command.name, command.keys, len(args)) + pack_values(args)
     head = cached_head(command.name, command.keys, len(args))
     if not args:
         return head
@@ -74,7 +74,7 @@ class PackedArguments(NamedTuple):
 
 def pack_arguments_once(*values: str | int) -> PackedArguments:
     """Pack arguments that don't recur, such as the fields of a record."""
-    return PackedArguments(values, b"".join(map(pack_value, values)))
+    return PackedArguments(values, pack_values(values))
 
 
 pack_arguments = lru_cache(1024)(pack_arguments_once)
@@ -96,7 +96,7 @@ def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
     values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
-    return b"*%d\r\n" % (len(values) + args) + b"".join(map(pack_value, values))
+    return b"*%d\r\n" % (len(values) + args) + pack_values(values)
 
 
 _cached_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}

@@ -92,7 +92,8 @@ def get_values(
 
 def _join_all(wanted: list[tuple[LoadRequest, CachedValue]]) -> Program[list[_Entry]]:
     """Return the keys that this caller loads: those that no other caller of this process is loading."""
-    if wanted and (yield from transactions.never_leaves_transactions(wanted[0][0])):
+    connections = (yield from transactions.connections_around()) if wanted else []
+    if connections and transactions.never_leaves_transactions(wanted[0][0], connections):
         # without claims and followers
         return [_Entry(*each, InflightLoad(), claims=False) for each in wanted if each[1].value is MISSING]
     entries = []

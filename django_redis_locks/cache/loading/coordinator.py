@@ -87,6 +87,8 @@ class CacheCoordinator:
         its loader failed."""
         self.retry_limits = RetryLimits(backend_wait, 0.0)
         self._key_layout = key_layout
+        self._generation = self.generations()[0]
+        self._inbox = key_layout.keys_of_escaped("").inbox
         self._cache = caches.create_connection(alias)
         self.cache_class = type(self._cache)
         self.get: Callable[..., Any] | None = self._cache.get if self.cache_class is LocMemCache else None
@@ -121,16 +123,15 @@ class CacheCoordinator:
         return counters if self.same_server else [f"{counter}:{self.alias}" for counter in counters]
 
     def _same_server_keys(self, key: str) -> LoadKeys:
-        lease = lease_of(key)
-        inbox = self._key_layout.keys_of_escaped("").inbox
+        tag = _hash_tag(key)
         return LoadKeys(
-            lease,
-            _sibling(lease, "w"),
-            self.generations()[0],
-            _sibling(lease, "s"),
-            _sibling(lease, "p"),
+            f"{tag}:k:load",
+            f"{tag}:w:load",
+            self._generation,
+            f"{tag}:s:load",
+            f"{tag}:p:load",
             value=key,
-            inbox=inbox,
+            inbox=self._inbox,
         )
 
     def _separate_server_keys(self, key: str) -> LoadKeys:
@@ -183,9 +184,13 @@ class CacheCoordinator:
 def lease_of(key: str) -> str:
     """Return the key of the lease of a value, in the same slot of a Cluster. The hash tag of the value's key is used,
     if any."""
+    return f"{_hash_tag(key)}:k:load"
+
+
+def _hash_tag(key: str) -> str:
     begin = key.find("{")
     tagged = begin >= 0 and key.find("}", begin) > begin + 1
-    return f"{key}{{}}:k:load" if tagged else f"{{{key}}}:k:load"
+    return f"{key}{{}}" if tagged else f"{{{key}}}"
 
 
 def _sibling(lease: str, letter: str) -> str:

@@ -56,10 +56,11 @@ def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Pr
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load a value that the cache doesn't have, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
-    if nesting.is_inside(request.lock_id) or (yield from transactions.never_leaves_transactions(request)):
+    connections = yield from transactions.connections_around()
+    if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
         return (yield from _load_alone(request))
     begin = clock.now()
-    longest = yield from _longest_wait(request)
+    longest = _longest_wait(request, in_transaction=bool(connections))
     until = begin + min(request.options.wait, longest)
     while True:
         inflight, is_leader = single_flight.join(request.key)
@@ -89,10 +90,10 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
             return (yield from _timed_out(request, begin))
 
 
-def _longest_wait(request: LoadRequest) -> Program[float]:
+def _longest_wait(request: LoadRequest, *, in_transaction: bool) -> float:
     """The longest wait for another caller's load in seconds, regardless of the option ``wait``: inside a load or a
     transaction it is limited, since that other load may itself wait for its end."""
-    if (yield from transactions.connections_around()):
+    if in_transaction:
         return request.coordinator.performer.tuning.max_wait_in_transaction
     return request.lease / 1000 if loaders.active_loads.get() else inf
 

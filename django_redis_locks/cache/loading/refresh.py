@@ -37,8 +37,10 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
     single_flight = coordinator.single_flight
     if coordinator.backs_off(request.key) or nesting.is_inside(request.lock_id):
         return result
-    if options.refresh == "inline" and (yield from transactions.never_leaves_transactions(request)):
-        return result
+    if options.refresh == "inline":
+        connections = yield from transactions.connections_around()
+        if transactions.never_leaves_transactions(request, connections):
+            return result
     inflight, is_leader = single_flight.join(request.key)
     wait = options.wait_stale if result.source == "stale" else 0.0
     if not is_leader:

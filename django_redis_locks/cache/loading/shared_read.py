@@ -20,7 +20,6 @@ from .singleflight import RETRY, LoadOutcome
 if TYPE_CHECKING:
     from ...core.commands import Program
     from .request import LoadRequest
-    from .singleflight import InflightLoad
 
 ABSENT = -2, None
 """The reply for a value that doesn't exist."""
@@ -40,19 +39,14 @@ def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
             outcome = yield Follow(reads, read, until)
             if outcome is None or outcome is RETRY:
                 return (yield from _read(request))
-            reply: tuple[int, Any] = outcome.value
-            return reply
-    return (yield from _read_for_all(request, key, read))
-
-
-def _read_for_all(request: LoadRequest, key: Any, read: InflightLoad) -> Program[tuple[int, Any]]:
+            return outcome.value  # type: ignore[no-any-return]
     outcome = RETRY
     try:
         reply = yield from _read(request)
         outcome = LoadOutcome(reply)
         return reply
     finally:
-        request.coordinator.reads.finish(key, read, outcome)
+        reads.finish(key, read, outcome)
 
 
 def _read(request: LoadRequest) -> Program[tuple[int, Any]]:

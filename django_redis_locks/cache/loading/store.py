@@ -90,7 +90,7 @@ class LoadCompletion:
             The outcome for callers, and that of the store: "stored", "unstored", "fenced" or "failed".
         """
         try:
-            return (yield from self._loaded(value))
+            return (yield from self._store_or_end(value))
         except Exception as error:  # noqa: BLE001 - the outcome raises it in the caller
             shared = yield from self.failed(error, self._request.options.pause_after_error(stale_served=False))
             return LoadOutcome(error=error, leader_only=not shared), "failed"
@@ -100,7 +100,7 @@ class LoadCompletion:
             yield from self.interrupted()
             raise
 
-    def _loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
+    def _store_or_end(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         request, claim = self._request, self._claim
         fresh_for = self._lifetime(value)
         connections = yield from transactions.connections_of(request)

@@ -121,10 +121,10 @@ def connections_around() -> Program[list[Any]]:
     return (yield OPEN_NOW_IN_SYNC_THREAD) if has_waiting_thread() else []
 
 
-def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
-    """Whether the loaded value will never be stored, not even at COMMIT, so that no other caller should wait for it."""
-    connections = yield from connections_of(request)
-    return bool(connections) and not may_store(request, connections)
+def never_leaves_transactions(request: LoadRequest, connections: list[Any]) -> bool:
+    """Whether a value that is loaded inside these transactions will never be stored, not even at COMMIT, so that no
+    other caller should wait for it."""
+    return bool(connections) and request.options.store_in_atomic != "now" and not may_store(request, connections)
 
 
 def may_store(request: LoadRequest, connections: list[Any]) -> bool:
