@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
 
 from celery.states import READY_STATES
-from celery.utils import uuid
 
 from django_redis_locks import LockBackendError, clock
 
@@ -23,23 +21,16 @@ from .call_options import with_options
 from .decisions import Verdict, at_start
 from .following import result_backoff, take_result
 from .header import Header, Message, header_in
-from .job import WAITING, Job
 from .job_record import record_of, run_record_of
 from .keys import key_of
 from .on_conflict import on_conflict
-from .run_lock import LossCallback, RunHold
-from .task_settings import (
-    MAX_PAUSE,
-    RESULT_DEADLINE,
-    has_results,
-    holder_here,
-    max_hold_of,
-    process_digest,
-    result_state,
-)
+from .take_key import take_key
+from .task_settings import MAX_PAUSE, RESULT_DEADLINE, has_results, result_state
 
 if TYPE_CHECKING:
+    from .job import Job
     from .options import TaskOptions
+    from .run_lock import RunHold
 
 PREDECESSOR_WAIT: Final = 5.0
 """Seconds for which a message waits for the end of the run that sent it, or for a newer submission to be sent."""
@@ -83,7 +74,9 @@ class DeliveredTask:
         while True:
             match action:
                 case Take():
-                    held, job = self._take(job)
+                    held, job = take_key(
+                        self.task, self.header, self.run_record, job, retries=self.retries, awaited=self._is_awaited()
+                    )
                     if held is not None:
                         return held
                     action = self._next_action(job)
@@ -143,8 +136,10 @@ class DeliveredTask:
                 return self._answered(job)
             case Verdict.SUPERSEDED | Verdict.OVERTAKEN:
                 return self._replaced(verdict, job)
-            case Verdict.ENDED | Verdict.STALE:
-                return _run_before(job) if verdict is Verdict.ENDED else Drop(verdict.value)
+            case Verdict.ENDED:
+                return _run_before(job)
+            case Verdict.STALE:
+                return Drop(verdict.value)
 
     def _run_elsewhere(self, job: Job) -> Action:
         """Another copy of the message is run, or a run that completes this message too."""
@@ -193,64 +188,6 @@ class DeliveredTask:
         message replaced this one."""
         request = self.task.request
         return bool(request.chord or request.group or request.chain or request.callbacks or request.errbacks)
-
-    def _take(self, previous: Job | None) -> tuple[RunHold | None, Job | None]:
-        """Try to take the key from the job that the record has. Returns the hold, or None; and the job that the record
-        has now."""
-        task, header = self.task, self.header
-        merged_id = self._merged_message(previous)
-        same_job = (
-            previous if previous is not None and (merged_id or self.id in (previous.id, previous.merged_id)) else None
-        )
-        job = Job(
-            "running",
-            self.id,
-            run_id=uuid(),
-            retries=self.retries,
-            reserved=header.reserved if same_job is None else max(header.reserved, same_job.reservation),
-            first_reserved=0 if same_job is None or (merged_id and not same_job.sent) else same_job.first_reserved,
-            merged_id=merged_id,
-            last_success=0 if previous is None else previous.last_success,
-            awaited=self._is_awaited(),
-            until=0.0 if previous is None or previous.id != self.id else previous.until,
-            late_until=0.0 if previous is None else max(previous.late_until, previous.due),
-            fingerprint=header.fingerprint,
-            process=process_digest(),
-            holder_fields=holder_here(task),
-        )
-        held = RunHold(task, header, job, self.run_record)
-        try:
-            # The lease is renewed for as long as the record is referenced, so the callback has only a weak reference
-            written, current = self.run_record.put_renewed(
-                previous, job, task.lock_expire, max_hold_of(task), LossCallback(ref(held))
-            )
-            if not written or current is None:
-                return None, current
-            held.job = current
-            if task.unique_until == "start":
-                self._leave_queue()
-        except BaseException:
-            held.abandon()
-            raise
-        signals.send(signals.lock_acquired, task, "it has its key", task_id=job.id, fence=held.fence)
-        return held, current
-
-    def _merged_message(self, previous: Job | None) -> str:
-        """The id of another message of the same job that this run completes too; "" if there is none."""
-        task = self.task
-        if previous is None:
-            return ""
-        if previous.id == self.id:
-            return previous.merged_id
-        runs_every_message = task.lock_on_duplicate == "queue" or task.unique_until == "start"
-        return previous.id if previous.state in WAITING and not runs_every_message else ""
-
-    def _leave_queue(self) -> None:
-        """Delete the queue's record of this job, so that a submission from now on is another job."""
-        queue = record_of(self.task, self.header.key)
-        job = queue.read()
-        while job is not None and job.id == self.id and not queue.drop(job):
-            job = queue.read()  # its submission was confirmed between read and drop
 
 
 def _redeliver_after_lease(verdict: Verdict, job: Job, *, is_copy: bool = False) -> Redeliver:

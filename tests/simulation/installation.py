@@ -14,7 +14,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat, job_record, submit, task_settings, worker_start
+from celery_locks import beat, job_record, submit, take_key, task_settings
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
@@ -170,7 +170,7 @@ def installed() -> Iterator[Installation]:
         (job_record, "locks", installation),
         (task_settings, "locks", installation),
         (beat, "current", lambda name: None),
-        (worker_start, "uuid", installation.uuid),
+        (take_key, "uuid", installation.uuid),
         (submit, "uuid", installation.uuid),
     ]
     real = [(where, name, getattr(where, name)) for where, name, _ in replaced]
