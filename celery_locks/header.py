@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 HEADER: Final = "celery_locks"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Header:
-    """The submitter's description of a job.
+    """The submitter's description of a job. Immutable by convention, as a ``Job``.
 
     Attributes:
         key: the key of the job. Only the submitter computes it, so that workers can't compute a different one.

@@ -37,9 +37,10 @@ _STORED_AS: Final = {
 """By attribute: its name in the record, if that differs. Records outlive their jobs by an hour, so the names stay."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Job:
-    """The contents of a job's record. Times are seconds.
+    """The contents of a job's record. Immutable by convention: a frozen dataclass takes three times as long to make. Times
+    are seconds.
 
     Attributes:
         state: see ``JobState``.
@@ -90,6 +91,11 @@ class Job:
     def fields(self) -> dict[str, Any]:
         """The fields to write; those with their default are left out."""
         return {"v": VERSION, **{short: value for name, short in _NAMES.items() if (value := getattr(self, name))}}
+
+    def fields_after_sending(self) -> dict[str, Any]:
+        """The fields to write when the message of a reserved job was sent."""
+        record = self.stored_record
+        return {**record.fields, "state": "queued", _NAMES["reserved"]: record.version}
 
     def in_state(self, state: JobState, **changes: Any) -> Self:
         """The same job in another state."""

@@ -146,7 +146,7 @@ class _Submission:
             fingerprint=new.fingerprint,
             due=self.times.due,
             until=self.times.until,
-            awaited=any(options.get(name) for name in AWAITING_OPTIONS),
+            awaited=any(map(options.get, AWAITING_OPTIONS)),
         )
 
     def result(self) -> AsyncResult[Any]:
@@ -248,9 +248,8 @@ class _Submission:
         except BaseException as failure:
             self._not_sent(reserved, replaced, failure)
             raise
-        queued = self.job.in_state("queued", reserved=version)
         try:
-            self.job_record.put(reserved, queued, self.times.message_ttl(self.task))
+            self.job_record.confirm(reserved, self.times.message_ttl(self.task))
         except LockBackendError as failure:  # the message was sent, and the worker takes the key without a reservation
             signals.log_failure(self.task, self.new.id, "submission", failure)
         return mark(result, duplicated=False)

@@ -175,7 +175,7 @@ class RandomCommands:
         return self.with_ttl(ours), self.with_ttl(theirs)
 
     def put(self, record: RecordRef) -> Pair:
-        command = record._prepare_write(None, {}, None, renew=False).command
+        command = record._put_command(record._prepare_write(None, {}, None, renew=False))
         nonce, *rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
         ours, theirs = (
             dataclasses.replace(command, args=(nonce, fence, *rest)) for fence in self.fences(record.keys.lock)

@@ -95,8 +95,14 @@ def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
     pack the whole request."""
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
-    values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
-    return b"*%d\r\n" % (len(values) + args) + pack_values(values)
+    return _call(name, len(keys), args) + pack_values(keys)
+
+
+@cache
+def _call(name: str, keys: int, args: int) -> bytes:
+    """Pack what is before the keys."""
+    values: tuple[str | int, ...] = "EVALSHA", script(name).sha, keys
+    return b"*%d\r\n" % (len(values) + keys + args) + pack_values(values)
 
 
 _cached_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}

@@ -74,7 +74,7 @@ class RecordCommands:
         show_in_admin: ShowInAdmin = False,
         loop: object = None,
     ) -> Write:
-        text = json_of(fields, self.name)
+        text, copy = json_of(fields, self.name)
         if not renew and (max_hold is not None or on_lost is not None):
             raise ValueError("max_hold and on_lost need renew=True")
         if on_lost is not None and not callable(on_lost):
@@ -86,8 +86,10 @@ class RecordCommands:
         forks.pid()
         nonce = tokens.mint_token() + suffix
         terms = 0 if expected is None else Record._checked(expected).version, lease, text
-        command = Command("record/put", self._put_keys, (nonce, *terms), self._parse_put)
-        return Write(expected, text, lease, renew_for, on_lost, loop, nonce, terms, command)
+        return Write(expected, copy, lease, renew_for, on_lost, loop, nonce, terms)
+
+    def _put_command(self, write: Write) -> Command[RecordReply]:
+        return Command("record/put", self._put_keys, (write.nonce, *write.terms), self._parse_put)
 
     def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
         return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ...core import clock, owners
 from ...core.commands import Command, Program
@@ -14,7 +12,6 @@ from ...core.effects import Cleanup, LeaveQueue
 from ...core.errors import LockBackendError
 from ...core.hold import Hold, State, mint_id
 from ...core.queue_values import Attempt, Waiter
-from ...core.replies import parse_json
 from ...core.runner import run_twice_if_interrupted
 from .record_commands import RecordCommands
 from .record_values import ChangeRequest, Record, RecordReply, Write, Written, parse_dropped, renewed_record
@@ -34,7 +31,7 @@ class RecordPrograms(RecordCommands):
     def _putting(self, write: Write, first: FirstReply | None = None) -> Program[Written]:
         self._stop_renewal(write.expected)
         try:
-            reply, sent, _ = yield from self._sending(write.command, first=first)
+            reply, sent, _ = yield from self._sending(self._put_command(write), first=first)
         except GeneratorExit:  # the program was abandoned; a record that it wrote ends with its lease
             raise
         except BaseException as failure:
@@ -45,11 +42,10 @@ class RecordPrograms(RecordCommands):
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
-        fields = parse_json(write.text)  # as a later get() returns them
         if write.renew_for is not None:
-            hold = self._hold(write, fields, reply.record.version, sent)
+            hold = self._hold(write, reply.record.version, sent)
             self.performer.watch(hold, partial(self._renew_command, reply.record.version), write.lease)
-        return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
+        return Written(True, Record(reply.record.version, write.fields, write.lease / 1000, hold))
 
     def _cleanup_of(self, write: Write, failure: BaseException) -> Cleanup | None:
         """Return the effect that deletes a new record which a failed write may have left."""
@@ -128,7 +124,7 @@ class RecordPrograms(RecordCommands):
         failure.key, failure.name, failure.alias = self.key, self.name, self.alias
         return failure
 
-    def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
+    def _hold(self, write: Write, version: int, sent: float) -> Hold:
         hold = Hold(
             self.lock_id,
             self.key,
@@ -148,5 +144,5 @@ class RecordPrograms(RecordCommands):
         if write.on_lost is not None:
             # on_lost is called with a new Record: the caller may have kept only the one that touch() returned. It
             # refers to the hold weakly, since the renewal ends when no record refers to the hold
-            hold.grant = partial(renewed_record, version, fields, write.lease, weakref.ref(hold))
+            hold.grant = partial(renewed_record, version, write.fields, write.lease, weakref.ref(hold))
         return hold

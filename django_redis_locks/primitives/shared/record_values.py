@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from ...core.durations import Duration, lease_ms
 from ...core.queue_values import QueuePosition
+from ...core.replies import parse_json
 from .requests import SMALLEST_FENCE, WaitRequest
 
 if TYPE_CHECKING:
     import weakref
 
-    from ...core.commands import Command
     from ...core.hold import Hold
 
 ShowInAdmin: TypeAlias = "bool | Literal['queued']"
@@ -85,20 +85,19 @@ class Write(NamedTuple):
     """A prepared write.
 
     Attributes:
-        text: the fields as JSON.
+        fields: the fields as a later ``get()`` returns them.
         renew_for: None if the record isn't renewed.
         terms: the arguments of the command after the nonce.
     """
 
     expected: Record | None
-    text: str
+    fields: Mapping[str, Any]
     lease: int
     renew_for: float | None
     on_lost: Callable[[Record], object] | None
     loop: object
     nonce: str
     terms: tuple[str | int, ...]
-    command: Command[RecordReply]
 
 
 class ChangeRequest(WaitRequest):
@@ -114,16 +113,25 @@ class ChangeRequest(WaitRequest):
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def json_of(fields: object, name: str) -> str:
-    """Return the fields as JSON.
+_NAMES = frozenset({str})
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+"""Types whose values JSON returns unchanged."""
+
+
+def json_of(fields: object, name: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the fields as JSON, and as they are read from it.
 
     Raises:
         TypeError: JSON can't express them.
     """
-    if not isinstance(fields, Mapping) or not all(isinstance(field, str) for field in fields):
+    usual = type(fields) is dict and _NAMES.issuperset(map(type, fields))
+    if not usual and not (isinstance(fields, Mapping) and all(isinstance(field, str) for field in fields)):
         raise TypeError("the fields of a record are a mapping of names to values")
+    copy = dict(cast("Mapping[str, Any]", fields))
     try:
-        return _encode(dict(fields))
+        text = _encode(copy)
+        return text, copy if usual and _SCALARS.issuperset(map(type, copy.values())) else parse_json(text)
     except (TypeError, ValueError) as error:
         raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
 

@@ -7,7 +7,6 @@ from functools import partial
 
 from ...core import clock
 from ...core.effects import Cleanup
-from ...core.replies import parse_json
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .record_programs import RecordPrograms
 from .record_values import Record, Write, Written, is_version
@@ -61,7 +60,7 @@ class RecordWrites(RecordPrograms):
 
     @staticmethod
     def _written(write: Write, version: int) -> Written:
-        return Written(True, Record(version, parse_json(write.text), write.lease / 1000))
+        return Written(True, Record(version, write.fields, write.lease / 1000))
 
     def _undo_write(self, write: Write, failure: BaseException) -> None:
         cleanup = self._cleanup_of(write, failure)
