@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ...core import clock
+from ...core.commands import PARSE_ERRORS
 from ...core.effects import Cleanup
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .record_programs import RecordPrograms
@@ -25,8 +27,9 @@ class RecordWrites(RecordPrograms):
             sent = clock.now()
             try:
                 reply = prepared.send(write.nonce, prepared.packed_once(*write.terms))
-                if is_version(reply):
-                    return self._written(write, reply)
+                written = self._written(write, reply)
+                if written is not None:
+                    return written
             except BaseException as failure:
                 self._undo_write(write, failure)
                 raise
@@ -41,8 +44,9 @@ class RecordWrites(RecordPrograms):
             sent = clock.now()
             try:
                 reply = await prepared.asend(write.nonce, prepared.packed_once(*write.terms))
-                if is_version(reply):
-                    return self._written(write, reply)
+                written = self._written(write, reply)
+                if written is not None:
+                    return written
             except BaseException as failure:
                 self._undo_write(write, failure)
                 raise
@@ -58,9 +62,16 @@ class RecordWrites(RecordPrograms):
             and not self.performer.outage.suspected
         )
 
-    @staticmethod
-    def _written(write: Write, version: int) -> Written:
-        return Written(True, Record(version, write.fields, write.lease / 1000))
+    def _written(self, write: Write, reply: Any) -> Written | None:
+        """Return the result of a write, or None if the program is to continue from this reply."""
+        if is_version(reply):
+            return Written(True, Record(reply, write.fields, write.lease / 1000))
+        if type(reply) is list and reply[:1] == [0]:
+            try:
+                return Written(False, self._parse(reply).record)
+            except PARSE_ERRORS:  # as a reply of something else, which the program reports
+                return None
+        return None
 
     def _undo_write(self, write: Write, failure: BaseException) -> None:
         cleanup = self._cleanup_of(write, failure)
