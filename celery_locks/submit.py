@@ -42,6 +42,12 @@ AWAITING_OPTIONS: Final = ("chord", "chain", "group_id", "link", "link_error")
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 """Errors that are raised before a message is sent. After any other error the broker may have accepted it."""
 
+_MAX_DUPLICATED: Final = 1024
+
+_duplicated: set[str] = set()
+"""Keys of which the last submission was a duplicate. The next one reads the record before it tries to reserve the key: it
+is probably a duplicate too, and to read takes less than to be refused."""
+
 
 def submit(
     task: TaskOptions,
@@ -161,10 +167,11 @@ class _Submission:
             return mark(self.publish(self.new.id, self.new), duplicated=False)
 
     def _reserve(self) -> AsyncResult[Any]:
-        job: Job | None = None
+        job = self.job_record.read() if self.new.key in _duplicated else None
         result: AsyncResult[Any] | None = None
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
+                _duplicated.discard(self.new.key)
                 if job is not None:
                     self.job = replace(self.job, last_success=job.last_success, late_until=max(job.late_until, job.due))
                 written, job = self.job_record.put(job, self.job, SENDING_LEASE)
@@ -321,6 +328,9 @@ class _Submission:
                 name=self.task.name,
                 alias=self.task.lock_using,
             )
+        if len(_duplicated) >= _MAX_DUPLICATED:
+            _duplicated.clear()
+        _duplicated.add(self.new.key)
         arguments = {"task_id": job.id, "state": job.state}
         signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {describe(job)}", **arguments)
         return mark(self.task.AsyncResult(job.id), duplicated=True)
