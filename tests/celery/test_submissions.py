@@ -55,3 +55,16 @@ def test_task_declared_in_any_way_is_a_singleton(cluster: Cluster, tag: str) -> 
         after = task.delay(case_tag)
         assert after.id != first.id
         assert after.get(timeout=20)
+
+
+def test_job_that_waits_in_a_worker_by_an_option_of_its_call_begins_when_its_key_is_free(
+    cluster: Cluster, tag: str
+) -> None:
+    """[K12] Without the wait it would be redelivered in ten minutes."""
+    task, first, _ = cluster.begin_job("singleton.early.wait_for_gate", tag)
+    options = {"lock_on_duplicate": "queue", "lock_on_conflict": "retry", "lock_wait": 60, "lock_retry_delay": 600}
+    second = task.apply_async((tag,), **options)
+    cluster.journal.wait(tag, "prerun", count=2)
+    cluster.journal.open_gate(tag)
+    assert second.get(timeout=20) != first.get(timeout=20)
+    assert [entry.what for entry in cluster.journal.entries(tag, "begin", "end")] == ["begin", "end"] * 2
