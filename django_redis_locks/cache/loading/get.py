@@ -106,8 +106,7 @@ def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program
         publish_outcome(request, inflight, _claim_and_load(request, inflight, until)),
         partial(single_flight.finish, request.key, inflight, RETRY),
     )
-    outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, is_leader=True)
-    return outcome
+    return inflight.outcome or (yield Follow(single_flight, inflight, inf, is_leader=True))
 
 
 def _follow(
@@ -197,7 +196,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
         publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND)),
         partial(abandon_unstarted, request, inflight, claim),
     )
-    outcome = yield Follow(coordinator.single_flight, inflight, inf, is_leader=True)
+    outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
     return result_for_caller(request, outcome, True, 0.0)
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def is_inside(lock_id: LockId) -> bool:
     """Whether the loader of this value makes the call, directly or indirectly."""
-    return any(outer == lock_id for outer, _ in active_loads.get())
+    loads = active_loads.get()
+    return bool(loads) and any(outer == lock_id for outer, _ in loads)
 
 
 def start_following(inflight: InflightLoad) -> list[InflightLoad] | None:

@@ -64,7 +64,7 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
     on_unstarted = partial(abandon_unstarted, request, inflight, claim)
     if options.refresh == "inline" and not wait:
         yield Lead(publish_outcome(request, inflight, run_load(request, inflight, claim, current)), on_unstarted)
-        outcome = yield Follow(single_flight, inflight, inf, is_leader=True)
+        outcome = inflight.outcome or (yield Follow(single_flight, inflight, inf, is_leader=True))
         return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.owners import running_loop
-from ...primitives.shared.load_commands import get_command, read_command
+from ...primitives.shared.load_commands import read_one_command
 from ...primitives.shared.retry import retry_command
 from .effects import Follow
 from .singleflight import RETRY, LoadOutcome
@@ -27,7 +27,10 @@ ABSENT = -2, None
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
     """Return the remaining milliseconds of a value, and its data: -2 and None if there is none."""
-    reads, key = request.coordinator.reads, (running_loop(), request.key, request.needs_lifetime)
+    with_lifetime = request.needs_lifetime
+    command = read_one_command(request.key, with_lifetime=with_lifetime)
+    reply: tuple[int, Any]
+    reads, key = request.coordinator.reads, (running_loop(), request.key, with_lifetime)
     read, is_leader = reads.join(key)
     if not is_leader:
         until = clock.now() + request.coordinator.performer.tuning.socket_timeout
@@ -38,21 +41,14 @@ def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
         if not is_leader:
             outcome = yield Follow(reads, read, until)
             if outcome is None or outcome is RETRY:
-                return (yield from _read(request))
-            return outcome.value  # type: ignore[no-any-return]
+                reply, _, _ = yield from retry_command(command, clock.now())
+            else:
+                reply = outcome.value
+            return reply
     outcome = RETRY
     try:
-        reply = yield from _read(request)
+        reply, _, _ = yield from retry_command(command, clock.now())  # not again: the caller loads instead
         outcome = LoadOutcome(reply)
         return reply
     finally:
         reads.finish(key, read, outcome)
-
-
-def _read(request: LoadRequest) -> Program[tuple[int, Any]]:
-    retry_until = clock.now()  # not at all: the caller loads the value instead
-    if request.needs_lifetime:
-        ((remaining_ms, data),), _, _ = yield from retry_command(read_command((request.key,)), retry_until)
-        return remaining_ms, data
-    data, _, _ = yield from retry_command(get_command(request.key), retry_until)
-    return (-2 if data is None else -1), data

@@ -184,7 +184,7 @@ class SingleFlight:
     def finish(self, key: Hashable, inflight: InflightLoad, outcome: LoadOutcome) -> None:
         """Publish the outcome of a load and wake its followers. A second call has no effect."""
         with self._mutex:
-            if inflight.is_done():
+            if inflight.outcome is not None:
                 return
             inflight.outcome = outcome
             if self._inflight.get(key) is inflight:

@@ -22,8 +22,10 @@ def read_command(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
     return Command("load/read", values, (), _parse_values)
 
 
-def get_command(value: str) -> Command[Any]:
-    """Read one value without its lifetime. It is a plain GET, because a script copies the value once more."""
+def read_one_command(value: str, *, with_lifetime: bool) -> Command[tuple[int, Any]]:
+    """Read one value; without its lifetime by a plain GET, because a script copies the value once more."""
+    if with_lifetime:
+        return Command("load/read", (value,), (), _parse_only_value)
     return Command("load/get", (value,), (), _parse_value)
 
 
@@ -49,10 +51,15 @@ def clear_command(generation: str) -> Command[str]:
     return Command("load/clear", (generation,), (), parse_text)
 
 
-def _parse_value(reply: Any) -> Any:
+def _parse_value(reply: Any) -> tuple[int, Any]:
     if reply is not None and not isinstance(reply, bytes):
         raise ValueError(reply)
-    return reply
+    return (-2 if reply is None else -1), reply
+
+
+def _parse_only_value(reply: Any) -> tuple[int, Any]:
+    (value,) = _parse_values(reply)
+    return value
 
 
 def _parse_values(reply: Any) -> list[tuple[int, Any]]:
