@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
 from ...core.queue_values import QueuePosition
@@ -125,13 +125,15 @@ def json_of(fields: object, name: str) -> tuple[str, Mapping[str, Any]]:
     Raises:
         TypeError: JSON can't express them.
     """
-    usual = type(fields) is dict and _NAMES.issuperset(map(type, fields))
-    if not usual and not (isinstance(fields, Mapping) and all(isinstance(field, str) for field in fields)):
+    if type(fields) is dict and _NAMES.issuperset(map(type, fields)):
+        copy, flat = fields.copy(), _SCALARS.issuperset(map(type, fields.values()))
+    elif isinstance(fields, Mapping) and all(isinstance(field, str) for field in fields):
+        copy, flat = dict(fields), False
+    else:
         raise TypeError("the fields of a record are a mapping of names to values")
-    copy = dict(cast("Mapping[str, Any]", fields))
     try:
         text = _encode(copy)
-        return text, copy if usual and _SCALARS.issuperset(map(type, copy.values())) else parse_json(text)
+        return text, copy if flat else parse_json(text)
     except (TypeError, ValueError) as error:
         raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
 
