@@ -98,7 +98,7 @@ class Locks(LockMaker):
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
         kind = TransactionLock if lock_options.database else Lock
-        return LockParts(kind, address, lock_options, kind(self.engine, *address, lock_options).prepare())
+        return LockParts(kind, address, lock_options, kind(self.engine, *address, lock_options).prepare_commands())
 
     def _options_of(self, name: str, options: Any) -> LockOptions:
         try:

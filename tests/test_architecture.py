@@ -44,11 +44,21 @@ LOCAL = {
         "detach_grant",
         "foreign_value_error",
         "owned",
+        "prepare_commands",
         "release_in_background",
     },
     Grant: {"remaining", "waits_for_transaction"},
     RecordRef: set(),
-    Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "subscriber", "facts", "probe"},
+    Backend: {
+        "validation_error",
+        "close",
+        "after_fork_in_child",
+        "call_many",
+        "subscriber",
+        "facts",
+        "prepare",
+        "probe",
+    },
 }
 """Methods without an asynchronous counterpart: they do no I/O, or only a background thread calls them. Programs
 (generators) are skipped."""

@@ -89,11 +89,13 @@ def test_shared_parts_are_all_used() -> None:
 
 
 def commands_named() -> set[str]:
-    """The first argument of each `Command(...)` in the packages."""
+    """The first argument of each `Command(...)` in the packages, but of a prepared command, which gets its name."""
     names = set()
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+                if path.name == "prepared.py":
+                    continue
                 assert isinstance(node.args[0], ast.Constant), f"{path}: a command's name is a literal"
                 names.add(node.args[0].value)
     return names

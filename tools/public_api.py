@@ -139,6 +139,8 @@ INTERNAL: Final[dict[str, set[str]]] = {
         "lock_id",
         "options",
         "performer",
+        "prepare_commands",
+        "prepared",
         "reentrant",
         "release_grant",
         "release_in_background",
@@ -146,7 +148,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},
-    "RecordRef": {"keys", "lock_id", "performer", "options"},
+    "RecordRef": {"keys", "lock_id", "performer", "prepared_put", "options"},
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
 """Members without underscore that aren't public. Generators aren't public either."""

@@ -52,18 +52,18 @@ class PreparedCommand:
             rest: the other arguments, from ``packed``.
         """
         try:
-            return self._backend.call(self._command(first, rest))
+            return self._backend.call(self._as_command(first, rest))
         except LockBackendError as failure:
             return failure
 
     async def asend(self, first: str, rest: Any = ()) -> Any:
         """As ``send``, without blocking the event loop."""
         try:
-            return await self._backend.acall(self._command(first, rest))
+            return await self._backend.acall(self._as_command(first, rest))
         except LockBackendError as failure:
             return failure
 
-    def _command(self, first: str, rest: tuple[str | int, ...]) -> Command[Any]:
+    def _as_command(self, first: str, rest: tuple[str | int, ...]) -> Command[Any]:
         return Command(self._name, self._keys, (first, *rest), _raw)
 
 

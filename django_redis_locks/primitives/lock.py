@@ -60,7 +60,7 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def prepare(self) -> PreparedCommands:
+    def prepare_commands(self) -> PreparedCommands:
         """Return the commands of the fast path, prepared for these keys."""
         keys = self.keys
         free = (keys.lock, keys.fence, keys.index_key) if self.options.index else (keys.lock, keys.fence)

@@ -113,13 +113,13 @@ def route_prepared_commands(patch: pytest.MonkeyPatch) -> None:
 
     def send(prepared: Any, first: str, rest: Any = ()) -> Any:
         try:
-            return handlers[Command](prepared._command(first, rest))
+            return handlers[Command](prepared._as_command(first, rest))
         except LockBackendError as failure:
             return failure
 
     async def asend(prepared: Any, first: str, rest: Any = ()) -> Any:
         try:
-            return await ahandlers[Command](prepared._command(first, rest))
+            return await ahandlers[Command](prepared._as_command(first, rest))
         except LockBackendError as failure:
             return failure
 

@@ -232,8 +232,8 @@ class PreparedRequest(PreparedCommand):
             return self._failure(failure)
         return reply
 
-    def _command(self, first: str, rest: PackedArguments) -> Command[Any]:  # type: ignore[override]
-        return super()._command(first, rest.values)
+    def _as_command(self, first: str, rest: PackedArguments) -> Command[Any]:  # type: ignore[override]
+        return super()._as_command(first, rest.values)
 
     def _refusal(self, reply: ServerError) -> LockBackendError:
         error = self._backend._error_of_reply(reply)

@@ -67,7 +67,7 @@ class LockAcquisition(LockOwnership):
             request.waiter = self._new_waiter(request)
             if not performer.uncontended(request.waiter):
                 return None
-        command = (self.prepared or self.prepare()).acquire
+        command = (self.prepared or self.prepare_commands()).acquire
         arguments = command.packed(self.options.lease, self._holder_text(request))
         request.maybe_executed = True
         request.sent = clock.now()

@@ -86,7 +86,7 @@ class LockOwnership(LockPrograms):
         if hold.watched:
             performer.unwatch(hold)
         hold.release_sent_in_time = True
-        return (self.prepared or self.prepare()).release
+        return (self.prepared or self.prepare_commands()).release
 
     def _end_fast_release(self, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
         """End the hold if the lock was freed and no waiter has to be notified. Otherwise return the reply, with which

@@ -35,7 +35,7 @@ class LockSteps:
     reentrant: bool = False
     prepared: PreparedCommands | None = field(default=None, compare=False, repr=False)
 
-    def prepare(self) -> PreparedCommands:
+    def prepare_commands(self) -> PreparedCommands:
         """Return the commands of the fast path, prepared for these keys."""
         raise NotImplementedError
 
