@@ -147,7 +147,14 @@ def _resolve_claim(
 ) -> Program[LoadOutcome]:
     """Act on the store's reply to a claim: load, return the value that was found, or retry."""
     if claim is None or claim.verdict == CLAIMED:
-        return (yield from run_load(request, inflight, claim, current))
+        return run_load(request, inflight, claim, current)
+    return _resolve_refusal(request, inflight, claim, current)
+
+
+def _resolve_refusal(
+    request: LoadRequest, inflight: InflightLoad, claim: Claim, current: CachedValue
+) -> Program[LoadOutcome]:
+    """Act on a claim that was refused."""
     as_of = claim.sent_at
     if claim.verdict != FRESH and not request.coordinator.same_server:
         as_of = clock.now()

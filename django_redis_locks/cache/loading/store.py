@@ -162,28 +162,26 @@ class LoadCompletion:
         else:
             storing = self._store_on_separate_server(value, fresh_for)
         try:
-            outcome = yield from storing
+            stored = yield from storing
         except LockBackendError as failure:  # it isn't known whether the claim was void
             request.coordinator.record_failure(failure)
-            outcome = "unstored"
-        if outcome == "fenced":
+            return LoadOutcome(value, leader_only=True), "unstored"
+        if not stored:
             metrics.count(request.coordinator.alias, metrics.FENCED)
-        if outcome != "stored":
-            return LoadOutcome(value, leader_only=True), outcome
+            return LoadOutcome(value, leader_only=True), "fenced"
         if claim is not None:
             request.coordinator.retries.replaced(request.key, claim.sent_at)
         return LoadOutcome(
             value, data=data, values=request.coordinator.values, fresh_for=fresh_for, as_of=as_of
-        ), outcome
+        ), "stored"
 
-    def _store_on_same_server(self, data: Any, fresh_for: float | None) -> Program[str]:
+    def _store_on_same_server(self, data: Any, fresh_for: float | None) -> Program[bool]:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
         remaining_ms = -1 if fresh_for is None else max(1, round((fresh_for + request.options.stale) * 1000))
-        stored = yield from request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
-        return "stored" if stored else "fenced"
+        return request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
 
-    def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[str]:
+    def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[bool]:
         """Check the claim and write the value in one step, as leases and values are in this process."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
@@ -191,10 +189,9 @@ class LoadCompletion:
         def write(lag_ms: int) -> None:
             request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(fresh_for, lag_ms)))
 
-        stored = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
-        return "stored" if stored else "fenced"
+        return request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
 
-    def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[str]:
+    def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[bool]:
         """Check the claim, write the value, and check the claim again.
 
         If another client writes between the first check and this write, its value is overwritten. The second check
@@ -209,12 +206,12 @@ class LoadCompletion:
             raise
         if not owned:
             yield from give_up_claim(request, claim)
-            return "fenced"
+            return False
         remove = Delete(request.user_key, request.version, request.key)
         try:
             yield self._store_effect(value, _limited(fresh_for, lag_ms))
             if (yield from request.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
-                return "stored"
+                return True
             yield remove
         except GeneratorExit:
             raise
@@ -228,7 +225,7 @@ class LoadCompletion:
                 if not removed:
                     request.coordinator.retries.add([(request.key, request.user_key, request.version)], failure)
             raise
-        return "fenced"
+        return False
 
     def _store_effect(self, value: Any, fresh_for: float | None) -> Store:
         request = self._request
