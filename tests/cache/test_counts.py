@@ -39,7 +39,11 @@ def test_hit_and_miss_make_few_calls(
 ) -> None:
     settings.CACHES = getattr(backends, kind)(request)
     options = {**at(HERE), "ttl": 60}
-    for number in range(3):
-        get_or_load(f"warm-{number}", lambda: 1, **options)
-    assert calls(lambda: get_or_load("k", lambda: 1, **options)) <= miss
-    assert calls(lambda: get_or_load("k", lambda: 1, **options)) <= hit
+
+    def get(key: int) -> int:
+        return calls(lambda: get_or_load(f"k{key}", lambda: 1, **options))
+
+    get(0)  # connects
+    # The fewest: now and then a connection is checked, or the maintenance thread is woken
+    assert min(get(key) for key in range(1, 9)) <= miss
+    assert min(get(key) for key in range(1, 9)) <= hit
