@@ -88,6 +88,7 @@ class Installation:
         """Start another simulation."""
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
+        submit._duplicated.clear()
         wait_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         tokens._tokens._source = "t", number
