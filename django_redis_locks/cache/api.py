@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
-from django.core.cache import caches
 
 from ..core.runner import arun, run
 from ..handler import DEFAULT
 from .api_arguments import coordinator_and_options
 from .loading import loader as loaders
-from .loading import transactions
-from .loading.get import get_value, reload_value
+from .loading.get import get_value, read_first, reload_value
 from .loading.request import LoadRequest
-from .metrics import HITS, count
-from .results import MISSING
-from .values import Envelope, read_envelope
+from .results import LoadResult
+from .values import CachedValue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
     from .loading.loader import LoadContext
     from .options import LoadOptions
-    from .results import LoadResult
 
     T = TypeVar("T")
     Loader: TypeAlias = Callable[[], T] | Callable[[LoadContext], T]
@@ -93,13 +89,10 @@ def get_or_load(
     loaders.check_sync(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)
     first_read = None
-    if not coordinator.same_server:  # a hit costs little more than the cache's own get
-        get = coordinator.get or caches[coordinator.alias].get
-        value = get(key, MISSING, version=version)
-        if value is not MISSING and type(value) is not Envelope and not info and not transactions.any_pending():
-            count(coordinator.alias, HITS)
-            return value
-        first_read = read_envelope(value)
+    if not coordinator.same_server:
+        first_read = read_first(coordinator, key, version)
+        if type(first_read) is not CachedValue:
+            return LoadResult(first_read, "hit") if info else first_read
     request = LoadRequest(coordinator, key, version, loader, checked)
     result = run(get_value(request, first_read), coordinator.performer)
     return result if info else result.value

@@ -11,16 +11,18 @@ from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
 from .. import api_invalidate, api_many
 from ..loading.coordinator import coordinator_of
-from ..loading.get import get_value, reload_value
+from ..loading.get import get_value, read_first, reload_value
 from ..loading.refresh_job import Job, carry_out
 from ..loading.request import LoadRequest
+from ..results import LoadResult
 from ..stampede_settings import options_for
+from ..values import CachedValue
 from .keys import key_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from ..results import LoadResult
+    from ..loading.coordinator import CacheCoordinator
 
 
 class FunctionCache:
@@ -70,8 +72,15 @@ class FunctionCache:
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the value of a call, from the cache or loaded."""
-        request = self._request(args, kwargs)
-        return self._result_or_value(run(get_value(request), request.coordinator.performer))
+        location = self._location
+        coordinator = coordinator_of(location["cache"], location["using"])
+        key, first_read = self.key(args, kwargs), None
+        if not coordinator.same_server:
+            first_read = read_first(coordinator, key, location["version"])
+            if type(first_read) is not CachedValue:
+                return LoadResult(first_read, "hit") if self._info else first_read
+        request = self._request_for(coordinator, key, args, kwargs)
+        return self._result_or_value(run(get_value(request, first_read), coordinator.performer))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the value of a call, from the cache or loaded."""
@@ -121,13 +130,17 @@ class FunctionCache:
         return result if self._info else result.value
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
-        location = self._location
-        coordinator = coordinator_of(location["cache"], location["using"])
-        options = options_for(location["cache"], self._options)
+        coordinator = coordinator_of(self._location["cache"], self._location["using"])
+        return self._request_for(coordinator, self.key(args, kwargs), args, kwargs)
+
+    def _request_for(
+        self, coordinator: CacheCoordinator, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> LoadRequest:
+        options = options_for(self._location["cache"], self._options)
         return LoadRequest(
             coordinator,
-            self.key(args, kwargs),
-            location["version"],
+            key,
+            self._location["version"],
             self._loader(args, kwargs),
             options,
             name=self._name,
