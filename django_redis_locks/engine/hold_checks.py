@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import LockBackendError
 from ..core.keys import inbox_of
 from ..core.registry import registry
+from .renewal_schedule import no_renewal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ class HoldChecks:
             return []
         commands: dict[Hold, Command[bool]] = {}
         for hold, lease in self._schedule.holds():
-            if hold.lock_id in lock_ids and _needs_confirmation(hold):
+            if hold.lock_id in lock_ids and lease.make_command is not no_renewal and _needs_confirmation(hold):
                 commands[hold] = lease.make_command(hold.token, 1)  # 1 ms: a renewal never shortens the lease
         for grant in [grant for lock_id in lock_ids for grant in registry.at(lock_id)]:
             if grant.lock.performer is self._engine and _needs_confirmation(grant.hold):

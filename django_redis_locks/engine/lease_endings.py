@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..core import clock
 from ..core.registry import registry
-from .renewal_schedule import LONGEST_SLOT
+from .renewal_schedule import LONGEST_SLOT, no_renewal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.commands import Command
     from ..core.hold import Hold
     from .renewal_schedule import RenewalSchedule
 
@@ -28,14 +27,10 @@ class LeaseEndings:
         """Check this hold shortly after ``end``."""
         now = clock.now()
         period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not earlier
-        self._wake_by(self._schedule.add(hold, _never, hold.lease, now, period, replace=False))
+        self._wake_by(self._schedule.add(hold, no_renewal, hold.lease, now, period, replace=False))
 
     def check(self, hold: Hold, now: float) -> None:
         """Forget a hold whose lease has ended. If its grant is still referenced, check again one lease later."""
         over = now >= hold.deadline or hold.loss_reason is not None
         if not over or not registry.forget_unused(hold):
             self.schedule(hold, now + hold.lease / 1000 if over else hold.deadline)
-
-
-def _never(token: str, lease: int) -> Command[bool]:
-    raise AssertionError("this lease isn't renewed")

@@ -18,6 +18,7 @@ from ..core.text import escape_unprintable
 from .cleanup import BATCH
 from .on_lost import call_on_lost
 from .renewal_batch import renew
+from .renewal_schedule import no_renewal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ class Renewals:
                 if hold is None:
                     continue
                 try:
-                    needs_renewal = self._needs_renewal(hold, sent)
+                    needs_renewal = self._needs_renewal(hold, entry, sent)
                 except Exception:  # noqa: BLE001 - a failure with one hold must not affect the others
                     self._retry_soon(hold, entry)
                     continue
@@ -100,12 +101,14 @@ class Renewals:
             hold = ref()
         return hold
 
-    def _needs_renewal(self, hold: Hold, now: float) -> bool:
+    def _needs_renewal(self, hold: Hold, entry: ScheduledRenewal, now: float) -> bool:
         hold.reserved_fences = 0  # before the state is read, so that from now on the next waiter sends a request
         if hold.state is not State.HELD:
             return False
         if hold.loss_reason is not None or not hold.renew_until:
             self._lease_endings.check(hold, now)
+            return False
+        if entry.make_command is no_renewal:  # of the fixed lease that it was: the renewal has an entry of its own
             return False
         if now >= hold.deadline and self.report_loss(hold, "expired", now):
             return False

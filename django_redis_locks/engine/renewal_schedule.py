@@ -46,6 +46,12 @@ LONGEST_SLOT = 0.5
 """The length of a slot in seconds: the lease in milliseconds divided by ``SLOTS``, a sixtieth of the lease; at most
 half a second."""
 
+
+def no_renewal(token: str, lease: int) -> Command[bool]:
+    """The ``make_command`` of a fixed lease, which is in the schedule to be forgotten at its end. It is never called."""
+    raise AssertionError("this lease isn't renewed")
+
+
 _tuple, _ref = tuple.__new__, weakref.ref
 
 

@@ -14,7 +14,7 @@ from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import LockId
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.hold_checks import HoldChecks
-from django_redis_locks.engine.renewal_schedule import RenewalSchedule
+from django_redis_locks.engine.renewal_schedule import RenewalSchedule, no_renewal
 from tests.forks import in_child
 from tests.unit.core.holds import a_hold
 
@@ -37,11 +37,13 @@ def hold_checks_of(schedule: RenewalSchedule, store: Any, opened: list[str] | No
 def test_confirmation_requests_only_the_live_holds_of_this_process(memory_lock: Lock) -> None:
     """[E15] [H18] Not those that a forked child inherited, nor released ones, nor those of another alias on the same
     server, which its own maintenance thread confirms."""
-    store, held = Store(), memory_lock.acquire()
-    hold_checks = hold_checks_of(RenewalSchedule(), store)
+    store, held, schedule = Store(), memory_lock.acquire(), RenewalSchedule()
+    schedule.add(held.hold, no_renewal, 60_000, 0.0, 60.0)  # as a fixed lease has it in a crowded registry
+    hold_checks = hold_checks_of(schedule, store)
     assert hold_checks.request(memory_lock.lock_id)
     assert hold_checks.find_lost(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
+    schedule.remove(held.hold)
     other = HoldChecks(store, Engine(MemoryBackend("")), RenewalSchedule(), [].append)
     assert other.request(memory_lock.lock_id)
     assert other.find_lost(1.0) == []

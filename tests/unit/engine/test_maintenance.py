@@ -12,6 +12,8 @@ import pytest
 from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.registry import Registry
+from django_redis_locks.testing import ManualClock
 from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
 from tests.waiting import eventually, in_thread
@@ -191,3 +193,19 @@ def test_wait_of_centuries_delays_no_other_job(memory: Locks, tune: Tune) -> Non
 
     asyncio.run(main())
     held.release()
+
+
+def test_renewal_of_a_fixed_lease_starts_in_a_crowded_registry(
+    memory: Locks, virtual_time: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E3] [E13] The entry that would forget the fixed lease at its end doesn't replace its renewal."""
+    monkeypatch.setattr(Registry, "FEW", 0)
+    outer = memory.rlock("a", expire=2).acquire()
+    with memory.lock("b", expire=0.9, renew=True):
+        virtual_time.advance(0.5)  # the first renewal sorts the schedule
+    virtual_time.advance(0.5)
+    inner = memory.rlock("a", expire=9, renew=True).acquire()
+    for _ in range(20):
+        virtual_time.advance(0.7)
+        assert inner.held
+    outer.release()
