@@ -86,8 +86,9 @@ def wakeup_not_passed_on(patch: Patch) -> None:
 
 
 def waiter_left_in_queue(patch: Patch) -> None:
-    """[E11] After an exception a waiter stays at the head of the queue."""
+    """[E11] After an exception a waiter stays at the head of the queue, although its request was collected."""
     patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: None)
+    patch.setattr(WaitQueue, "has_waiter", lambda queue: bool(queue.waiters))
 
 
 def no_local_queue_wakeup(patch: Patch) -> None:
