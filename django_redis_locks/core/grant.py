@@ -311,6 +311,7 @@ class Grant:
 
     def exit_block(self, error: BaseException | None) -> None:
         """End a ``with`` block that may have raised ``error``."""
+        self._block = 0  # contexts that were copied inside of the block still have its entry
         try:
             self.lock.release_grant(self)
         except LockError as failure:
@@ -322,6 +323,7 @@ class Grant:
 
     async def aexit_block(self, error: BaseException | None) -> None:
         """End an ``async with`` block that may have raised ``error``."""
+        self._block = 0  # contexts that were copied inside of the block still have its entry
         try:
             await self.lock.arelease_grant(self)
         except LockError as failure:

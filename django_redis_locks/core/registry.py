@@ -32,12 +32,10 @@ def end_block(lock: object, block: int) -> Grant | None:
     began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
     top = grant_stack.top.get()
     if top is not None and not isinstance(top.entry, int) and top.entry.lock is lock and top.entry._block == block:
-        top.entry._block = 0  # copies of this context still have the entry
         grant_stack.top.set(top.below)  # the usual case
         return top.entry
     for entry in grant_stack.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
-            entry._block = 0
             grant_stack.remove(entry)
             return entry
     return None
@@ -167,7 +165,6 @@ class Registry:
             found = [grant for grant in found if grant._block == block]
         if not found:
             return None
-        found[0]._block = 0  # the context in which the block began still has the entry
         return found[0]
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
