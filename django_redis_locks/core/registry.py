@@ -163,9 +163,7 @@ class Registry:
             found.sort(key=lambda grant: grant._block != 1)
         else:
             found = [grant for grant in found if grant._block == block]
-        if not found:
-            return None
-        return found[0]
+        return found[0] if found else None
 
     def why_self_deadlock(self, lock_id: LockId) -> str | None:
         """Return the reason why a caller that waits for this lock would deadlock with itself, as a sentence; None if it

@@ -34,6 +34,7 @@ class RecordWrites(RecordPrograms):
                 self._undo_write(write, failure)
                 raise
             first = FirstReply(sent, reply)
+            del reply  # an error and a frame that refer to each other stay in memory
         return run(self._putting(write, first), self.performer)
 
     async def _awrite(self, write: Write) -> Written:
@@ -51,6 +52,7 @@ class RecordWrites(RecordPrograms):
                 self._undo_write(write, failure)
                 raise
             first = FirstReply(sent, reply)
+            del reply  # an error and a frame that refer to each other stay in memory
         return await arun(self._putting(write, first), self.performer)
 
     def _is_fast(self, write: Write) -> bool:

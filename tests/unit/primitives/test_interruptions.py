@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockNotAcquired
+from django_redis_locks import LockBackendError, LockNotAcquired
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.registry import registry
 from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
@@ -180,6 +180,24 @@ def test_failed_acquire_keeps_nothing_of_its_caller(time: VirtualClock) -> None:
         local = set[Any]()
         with suppress(LockNotAcquired):
             scenario.process.lock(wait=0).acquire()
+        return weakref.ref(local)
+
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()
+
+
+def test_failed_write_of_a_record_keeps_nothing_of_its_caller(time: VirtualClock) -> None:
+    """Also if the store gave no reply on the fast path."""
+    scenario = Scenario(time)
+    scenario.process.backend.outcomes["record/put"] = ["refused"]
+
+    def caller() -> weakref.ref[Any]:
+        local = set[Any]()
+        with suppress(LockBackendError):
+            scenario.process.locks.record("a").put(None, {}, expire=5)
         return weakref.ref(local)
 
     gc.disable()
