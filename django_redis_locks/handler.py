@@ -17,6 +17,7 @@ from .client import Locks
 from .conf import SETTING, InvalidLockBackend, read
 from .conf import cache_settings as caches
 from .conf.reload import on_settings_change
+from .core.events import forget_log_keys
 from .core.forks import ForkSafeLock
 from .core.tuning import Tuning
 from .engine.engine import Engine
@@ -115,6 +116,7 @@ class LockHandler(LockMaker):
         """Read the settings again at the next use. Held locks don't change."""
         with self._mutex.rlock:
             self._clients = {}
+            forget_log_keys()
 
     def _open(self, alias: str) -> Locks:
         table = self.configuration()

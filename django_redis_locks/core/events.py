@@ -167,6 +167,11 @@ def log_keys(alias: str, on: bool) -> None:
     (_with_keys.add if on else _with_keys.discard)(alias)
 
 
+def forget_log_keys() -> None:
+    """Let log records of no alias contain keys, until its settings are read again."""
+    _with_keys.clear()
+
+
 def key_field(key: str, alias: str) -> dict[str, str]:
     """Return the field of a log record from level INFO on that identifies a key."""
     return {"lock_key": key} if alias in _with_keys else {"lock_digest": digest_of(key)}

@@ -56,6 +56,16 @@ def test_event_is_logged_at_its_level(
     assert extras == expected
 
 
+def test_keys_are_logged_until_the_settings_change(settings: Any) -> None:
+    """[D9] A lock that is still held then is lost or released without its key in the log."""
+    memory = {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}
+    settings.REDIS_LOCKS = {"default": {**memory, "LOG_KEYS": True}}
+    assert locks["default"].settings.log_keys
+    assert events.key_field("order:jane", "default") == {"lock_key": "order:jane"}
+    settings.REDIS_LOCKS = {"default": memory}
+    assert events.key_field("order:jane", "default") == {"lock_digest": digest_of("order:jane")}
+
+
 def test_every_kind_of_event_has_a_test() -> None:
     """A new event needs a row in the table above."""
     values = (kind for kind in vars(events).values() if isinstance(kind, type))
