@@ -49,13 +49,14 @@ class ScriptedServer:
 
     def trickle(self, link: socket.socket) -> None:
         """Send single bytes and read a little, for half a minute."""
-        link.setblocking(False)
-        for _ in range(600):
-            if self._ended.wait(0.05):
-                break
-            link.send(b"+")
-            with contextlib.suppress(BlockingIOError):
-                link.recv(20_000)
+        with contextlib.suppress(OSError):  # one of the two sides has closed the connection
+            link.setblocking(False)
+            for _ in range(600):
+                if self._ended.wait(0.05):
+                    break
+                link.send(b"+")
+                with contextlib.suppress(BlockingIOError):
+                    link.recv(20_000)
 
     def __enter__(self) -> Self:
         return self
