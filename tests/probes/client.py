@@ -14,6 +14,7 @@ from django_redis_locks.backends.redis.server_errors import HINTS
 from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.registry import registry
+from django_redis_locks.engine import engine
 from django_redis_locks.engine import maintenance as maintenance_module
 from django_redis_locks.engine.renewal import Renewals
 
@@ -126,6 +127,8 @@ def forget_locks() -> None:
     for maintenance in maintenance_module.maintenance_threads():
         for hold in maintenance.renewed():  # also of records, which have no grant
             hold.state = State.GONE
+    for queues in list(engine._queues.values()):
+        queues.forget_times()  # a lock that was contended a moment ago is acquired with another request
     for store in memory._stores.values():
         store.records.clear()
         store.indexes.clear()
