@@ -3,6 +3,7 @@ server lost the data of the first one, which is then notified."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -117,7 +118,7 @@ def test_loss_of_the_servers_data_is_reported_to_the_holders(polling: None, serv
 def test_waiters_acquire_after_a_full_server_has_memory_again(polling: None, server: RedisServer, crowd: Crowd) -> None:
     """[E14] [H11] [L43] Waiters retry while the memory is full; when there is room all members hold the lock again."""
     server.command("CONFIG", "SET", "maxmemory", 1000)
-    eventually(lambda: "errorstat_OOM:count=2" in server.command("INFO", "errorstats"))
+    eventually(lambda: re.search(r"errorstat_OOM:count=(?!1\b)", server.command("INFO", "errorstats")))
     server.command("CONFIG", "SET", "maxmemory", 0)
     crowd.wait_for_progress()
     crowd.stop()
