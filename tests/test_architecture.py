@@ -41,7 +41,6 @@ LOCAL = {
         "adopt_command",
         "check_block",
         "clean_up_release",
-        "detach_grant",
         "foreign_value_error",
         "owned",
         "prepare_commands",

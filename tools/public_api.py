@@ -133,6 +133,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
         "check_block",
         "clean_up_release",
         "detach_grant",
+        "adetach_grant",
         "extend_hold",
         "foreign_value_error",
         "keys",

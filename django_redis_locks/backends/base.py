@@ -25,12 +25,13 @@ class MessageHandler(Protocol):
     @property
     def tuning(self) -> Tuning: ...
 
-    def on_message(self, number: str, lock: str) -> None:
+    def on_message(self, word: str, lock: str) -> None:
         """Handle a message about a lock.
 
         Args:
-            number: the number of the local queue to wake. The store has removed its entry, because the lock may be
-                free. Or ``LOOK``, which requests that every process confirms its holds of this lock.
+            word: the number of the local queue to wake. The store has removed its entry, because the lock may be free.
+                If the store has granted the lock to the queue: the number, the token and the fence with commas between
+                them. Or ``CONFIRM``, which requests that every process confirms its holds of this lock.
             lock: the key of the lock.
         """
 

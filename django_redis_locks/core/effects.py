@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from .commands import Command, Effect
+from .queue_entry import Entry
 from .queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Wait(Effect[Attempt | None]):
     """Sleep until the waiter may try to acquire. Returns its attempt, or None if there is none before ``until``.
 
     The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue may try: at once if no
-    waiter has tried before it or a lock was handed over; otherwise after a wake-up since the last attempt, after
+    waiter has tried before it or a lock was handed over or granted; otherwise after a wake-up since the last attempt,
+    after
     ``pause`` seconds (None: at the time that the last head chose), or at ``until``. ``position`` comes from the reply
     to the last attempt.
     """
@@ -75,8 +77,8 @@ class LeaveQueue(Effect[None]):
     Attributes:
         waiter: the waiter.
         pause: seconds until the next head tries, unless a wake-up comes earlier; None for no change.
-        position: from the reply to the last attempt; None without a reply. A wake-up or a lock that was handed over
-            then goes to the next head, or from an empty queue to the maintenance thread.
+        position: from the reply to the last attempt; None without a reply. A wake-up, or a lock that was handed over or
+            granted, then goes to the next head, or from an empty queue to the maintenance thread.
     """
 
     waiter: Waiter
@@ -104,8 +106,8 @@ class HandOver(Effect[bool]):
 
 
 @dataclass(slots=True)
-class Requeue(Effect[str]):
-    """Return the address of the caller's own queue, to register it in the store again; "" if it has no waiter."""
+class Requeue(Effect[Entry | None]):
+    """Return the entry of the caller's own queue, to register it in the store again; None if it has no waiter."""
 
     lock_id: LockId
     loop: object
@@ -117,13 +119,15 @@ class NotifyWaiters(Effect[None]):
 
     Attributes:
         lock_id: the lock.
-        woke: the store woke another process, which goes first: local waiters pause for ``yield_time``.
-        address: the queue that the release registered again; it may be empty by now.
+        passed_on: the store granted the lock to a waiter. Other local waiters send a request, which registers them.
+        entry: the entry of the local queue that the release registered again; the queue may be empty by now.
+        keys: the keys to unregister it with.
     """
 
     lock_id: LockId
-    woke: bool
-    address: str = ""
+    passed_on: bool
+    entry: Entry | None = None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -203,13 +207,17 @@ class Performer(EffectPerformer, Protocol):
     def listen_for(self, lock_id: LockId, /) -> object:
         """Subscribe to messages about a lock, without waiting for it."""
 
-    def watch(self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, /) -> object:
+    def watch(
+        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted: float = 0.0, /
+    ) -> object:
         """Renew a hold from now on, or report its loss when its fixed lease ends.
 
         Args:
             hold: held weakly.
             make_command: makes the command for a token and a lease in milliseconds.
             lease: milliseconds.
+            granted: the seconds that are left of the short lease with which the store granted it: it is soon extended,
+                also if it is fixed; 0 if it has its whole lease.
 
         Raises:
             LockBackendError: this process can't start a thread.

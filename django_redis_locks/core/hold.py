@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .keys import LockId
+    from .queue_entry import Entry
 
 mint_id = itertools.count(1).__next__
 """Returns the id of a new grant."""
@@ -59,6 +60,7 @@ class Hold:
         "alias",
         "confirmed_at",
         "deadline",
+        "entry",
         "fence",
         "grant",
         "hand_overs",
@@ -125,7 +127,9 @@ class Hold:
         """A release was sent before the deadline, by the caller or the maintenance thread, so the lock may have been
         freed since."""
         self.address = ""
-        """The address of the queue that its release registers again in the store; "" if none."""
+        """The address in the store's wait queue that a late copy of its acquire may register."""
+        self.entry: Entry | None = None
+        """The entry of the local queue that its release registers again in the store."""
         self.hand_overs = 0
         """How many times in a row the lock was handed over within this process while another process may have
         waited."""
@@ -159,6 +163,15 @@ class Hold:
     def live(self) -> bool:
         """Whether the lock is held now, so that it may be re-entered and renewed."""
         return self.held and not self.expired_or_lost
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether its lease in the store is shorter than its own: the store granted it, and it isn't extended yet."""
+        return self.deadline < self.since + validity(self.lease)
+
+    def lease_left(self) -> int:
+        """Return the milliseconds until its own lease ends, as opposed to that in the store."""
+        return max(1, round(self.lease - 1000 * self.age()))
 
     def can_be_adopted(self, lease: int, window: float) -> bool:
         """Return whether a waiter may adopt the lock of this released hold without a request.

@@ -1,11 +1,13 @@
-"""Values of a local wait queue: a waiter, its attempts, its position, and a lock that is handed over."""
+"""Values of a local wait queue: a waiter, its attempts, its entry in the store's wait queue, and a lock that is handed
+over or granted to it."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import clock, events
+from .hold import validity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from .commands import Command
     from .hold import Hold
     from .keys import LockId
+    from .queue_entry import Entry, GrantTerms
 
 
 class QueueOutage:
@@ -35,11 +38,14 @@ class Waiter:
         loop: the event loop of the waiting task, or None for a thread. Each loop has a queue of its own, so that a
             blocked one holds up no other waiter.
         channel: the prefix of the inbox channels that receive messages about the lock.
-        lease: the requested lease in milliseconds; 0 if only the store can give it.
+        lease: the requested lease in milliseconds; 0 if only a request can give it.
         request: the request object, which only the caller references. The waiter is removed when it is collected.
+
+    Attributes:
+        terms: the terms on which the store grants the lock to it; None if the store wakes it instead.
     """
 
-    __slots__ = ("attempt", "caller", "channel", "event", "lease", "lock_id", "loop", "queue")
+    __slots__ = ("attempt", "caller", "channel", "event", "lease", "lock_id", "loop", "queue", "terms")
 
     def __init__(self, lock_id: LockId, loop: object, channel: str, lease: int = 0, request: object = None) -> None:
         self.caller: Callable[[], object] = _always if request is None else weakref.ref(request)
@@ -47,6 +53,7 @@ class Waiter:
         self.loop = loop
         self.channel = channel
         self.lease = lease
+        self.terms: GrantTerms | None = None
         self.queue: Any = None
         self.event: Any = None
         self.attempt: Attempt | None = None
@@ -80,6 +87,11 @@ class HandedOverLock:
         self.adopter: Waiter | None = None
         self.adoption_unanswered = False
 
+    @property
+    def token(self) -> str:
+        """The token that is still in the store."""
+        return self.hold.token
+
     def rejected(self, attempt: Attempt) -> None:
         """Record that the attempt wasn't completed, so that the next waiter sends a request."""
         self.hold.reserved_fences = 0
@@ -95,22 +107,73 @@ class HandedOverLock:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
+class DirectGrant:
+    """A lock that the store granted to the first entry of its wait queue. The head of the local queue adopts it.
+
+    Attributes:
+        entry: the entry, which has left the store's wait queue.
+        fence: the fence of the grant.
+        adopter: the waiter that adopts it. The lock belongs to the queue until the adoption is recorded.
+    """
+
+    __slots__ = ("adopter", "entry", "fence")
+
+    def __init__(self, entry: Entry, fence: int) -> None:
+        self.entry = entry
+        self.fence = fence
+        self.adopter: Waiter | None = None
+
+    @property
+    def token(self) -> str:
+        """The token to which the store granted the lock."""
+        return self.entry.token
+
+    @property
+    def deadline(self) -> float:
+        """When the lease of the grant has ended, at the earliest. The message may be late, so the lease counts from the
+        last request: it was answered, so the lock wasn't granted before it."""
+        return self.entry.sent + validity(self.entry.lease)
+
+    def can_be_adopted(self, waiter: Waiter) -> bool:
+        """Return whether the waiter may adopt the lock without a request: two thirds of its lease must be left, and the
+        waiter mustn't have requested a shorter one."""
+        entry, left = self.entry, self.deadline - clock.now()
+        return waiter.lease >= entry.lease and not entry.invalid and left > entry.lease / 1500
+
+    def make_reply(self) -> tuple[DirectGrant, float, bool]:
+        """Return the reply of an attempt that adopts the lock: no request is sent."""
+        return self, clock.now(), False
+
+
+LAST: Final = -1
+"""The ``enqueued_at`` of an attempt that isn't registered again if the lock is busy."""
+
+
 class Attempt(NamedTuple):
     """A waiter's attempt to acquire: by a request, or by adopting a lock without a request.
 
     Attributes:
-        address: the address of this queue, which the store registers if the lock is busy; "" without a subscription.
-        enqueued_at: when the store registered the queue, on the store's clock; 0 if it isn't registered.
+        entry: the entry of this queue, which the store registers if the lock is busy; None without a subscription.
+        enqueued_at: when the store registered the queue, on the store's clock; 0 if it isn't registered. ``LAST`` in the
+            last attempt of the last waiter, which removes the entry.
         others_behind: other waiters are behind this one.
         handed: the lock to take over with this request.
         adopted: the lock to adopt without a request.
+        token: the token to request the lock with: that of the entry, because the store may have granted it the lock, or
+            one that no other request has; "" for the token of the caller's request.
     """
 
-    address: str = ""
+    entry: Entry | None = None
     enqueued_at: int = 0
     others_behind: bool = False
     handed: HandedOverLock | None = None
-    adopted: HandedOverLock | None = None
+    adopted: HandedOverLock | DirectGrant | None = None
+    token: str = ""
+
+    @property
+    def address(self) -> str:
+        """The address that the store registers; "" for none."""
+        return "" if self.entry is None else self.entry.address
 
 
 class QueuePosition(NamedTuple):
@@ -119,7 +182,11 @@ class QueuePosition(NamedTuple):
     Attributes:
         enqueued_at: when the store registered this queue, on the store's clock; 0 if it isn't registered.
         other_queues: other queues are registered.
+        sent: when the request was sent, on the engine's clock.
+        fence: the fence of the holder in the reply.
     """
 
     enqueued_at: int = 0
     other_queues: bool = False
+    sent: float = 0.0
+    fence: int = 0

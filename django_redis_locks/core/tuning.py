@@ -45,8 +45,11 @@ class Tuning:
         local_reuse_window: How long after the last request a waiter of this process may adopt a released lock without a
             request. In the store the lease is longer by this time. A lock that was taken away during this time is
             adopted all the same.
-        yield_time: How long a process that gave the lock to another process pauses before its next request. The other
-            process needs a message and a round trip, and would otherwise always be too late.
+        grant_lease: The lease of a lock that the store grants to a waiting process, until that process confirms it. A
+            process that was killed doesn't get it, and a process that was stopped loses it after this time. It is longer
+            than ``max_poll_interval``, because the process counts it from its last request.
+        grant_confirmation: How long after it entered with such a grant a process extends the lease. Most sections end
+            earlier, and need no request.
         contention_memory: How long after a wait for a lock the next caller of this process expects to wait, too, and
             registers as a waiter with its first request.
         min_retry_delay: The first pause before a request to an unreachable store is repeated. Each further pause is
@@ -99,7 +102,8 @@ class Tuning:
     max_jitter: float = 0.1
     max_hand_overs: float = RESERVED_FENCES + 1
     local_reuse_window: float = 0.02
-    yield_time: float = 0.005
+    grant_lease: float = 3.0
+    grant_confirmation: float = 0.05
     contention_memory: float = 1.0
     min_retry_delay: float = 0.05
     max_retry_delay: float = 1.0

@@ -89,14 +89,15 @@ class LockedCall:
                         "before it is awaited: decorate the async function itself"
                     )
         finally:
-            if options.keeps_lock:
-                grant.lock.detach_grant(grant)
-            else:
+            if not options.keeps_lock:
                 self._defer_release(grant, options, result, request, new=deferred is None)
-                try:
+            try:
+                if options.keeps_lock:
+                    grant.lock.detach_grant(grant)
+                else:
                     grant.release()
-                except LockError as failure:
-                    deferred_release.report(grant, failure)
+            except LockError as failure:
+                deferred_release.report(grant, failure)
         return result
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -125,14 +126,15 @@ class LockedCall:
         try:
             result = await self.target(*args, **kwargs)
         finally:
-            if options.keeps_lock:
-                grant.lock.detach_grant(grant)
-            else:
+            if not options.keeps_lock:
                 self._defer_release(grant, options, result, request, new=True)
-                try:
+            try:
+                if options.keeps_lock:
+                    await grant.lock.adetach_grant(grant)
+                else:
                     await grant.arelease()
-                except LockError as failure:
-                    deferred_release.report(grant, failure)
+            except LockError as failure:
+                deferred_release.report(grant, failure)
         return result
 
     def _defer_release(

@@ -163,13 +163,19 @@ class Engine:
 
     # Called by the subscriber
 
-    def on_message(self, number: str, lock: str) -> None:
-        """Handle a message: a request to confirm holds, or a wake-up, which is passed on if no waiter is left here."""
+    def on_message(self, word: str, lock: str) -> None:
+        """Handle a message: a request to confirm holds; a lock that was granted to a queue; or a wake-up, which is
+        passed on if no waiter is left here."""
         lock_id = LockId(self.backend.identity, lock)
+        number, *grant = word.split(",")
         if number == CONFIRM:
+            self._queues.doubt_grants(lock_id)
             self._maintenance.confirm(lock_id)
+        elif grant:
+            token, fence = grant
+            self._queues.receive(lock_id, number, token, int(fence), self)
         elif not self._queues.wake(lock_id, number):
-            self.on_queue_emptied(lock_id, "", None)
+            self.unregister(lock_id, (), "")
 
     def on_reconnect(self) -> None:
         """Have all waiters send a request: messages may have been lost."""
@@ -196,14 +202,19 @@ class Engine:
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
 
-    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
-        """Clean up after the last waiter of a queue: free a lock that was handed over to it, and unregister the
-        queue."""
-        if handed is not None:
-            hold = handed.hold
-            self._maintenance.clean_up(Cleanup(lock_id, handed.make_release_command(hold.token), hold.lease / 1000))
-        keys = lock_id.lock, waiters_of(lock_id.lock)
-        self._maintenance.send(Command("waiters/unregister", keys, (address,), parse_freed), lock_id)
+    def free_handed_over(self, handed: HandedOverLock) -> None:
+        """Free a lock that was handed over to a queue without a waiter."""
+        hold = handed.hold
+        delete = handed.make_release_command(hold.token)
+        self._maintenance.clean_up(Cleanup(hold.lock_id, delete, hold.lease / 1000))
+
+    def unregister(
+        self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: tuple[str, int] | tuple[()] = ()
+    ) -> None:
+        """Remove a queue from the store's wait queue, and free the lock if it was granted to it, or by an unexpected
+        grant. Without ``keys`` the store wakes the next waiter, and grants nothing."""
+        keys = keys or (lock_id.lock, waiters_of(lock_id.lock))
+        self._maintenance.send(Command("waiters/unregister", keys, (address, *unexpected), parse_freed), lock_id)
 
     def after_fork_in_child(self) -> None:
         """Forget what belongs to the parent: its threads, connections, waiters and holds."""

@@ -5,8 +5,8 @@ Loops and threads don't share a queue, because a blocked loop at its head would 
 head of a queue sends requests; the other waiters cost nothing. A queue counts its wake-ups, and the head tries again
 whenever the count has changed since its last attempt, so a wake-up that arrives during an attempt is not lost.
 
-A wake-up, a position in the store's wait queue and a lock that is handed over belong to the queue, not to a waiter: the
-head uses them. What is left when the last waiter leaves goes to the maintenance thread.
+A wake-up, an entry in the store's wait queue, and a lock that is granted or handed over belong to the queue, not to a
+waiter: the head uses them. What is left when the last waiter leaves goes to the maintenance thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import weakref
 from functools import partial
-from math import inf
 from random import random
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..core.effects import HandOver, LeaveQueue, NotifyWaiters, Requeue, Wait
     from ..core.keys import LockId
+    from ..core.queue_entry import Entry
     from ..core.queue_values import Attempt, Waiter
     from .wait_queue import QueueEngine
 
@@ -40,7 +40,7 @@ class LocalQueues:
     def __init__(self) -> None:
         self._queues: dict[LockId, dict[object, WaitQueue]] = {}
         self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
-        self._yield_until: dict[LockId, float] = {}  # until when other processes go first
+        self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # of locks that the store may grant to this process
         self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
         self.queued: Callable[[LockId], bool] = self._queues.__contains__
         """Return whether this process has a waiter for a lock."""
@@ -51,11 +51,11 @@ class LocalQueues:
         self._mutex = threading.RLock()
         self._queues.clear()
         self._first_waiters.clear()
+        self._grant_keys.clear()
         self.forget_times()
 
     def forget_times(self) -> None:
         """Forget all times, because another clock was installed: on it they may lie in the distant future."""
-        self._yield_until.clear()
         self._contended_until.clear()
 
     def __len__(self) -> int:
@@ -92,8 +92,11 @@ class LocalQueues:
             return
         if by_loop:
             self._drop_closed_loops(lock_id, by_loop, engine)
-        next_try = self._yield_until.get(lock_id, -inf) if self._yield_until else -inf
-        queue = by_loop[loop] = WaitQueue(loop, next_try)
+        queue = by_loop[loop] = WaitQueue(loop, () if waiter.terms is None else waiter.terms.keys)
+        if queue.keys:
+            if len(self._grant_keys) >= MAX_REMEMBERED_KEYS:
+                self._grant_keys.clear()
+            self._grant_keys[lock_id] = queue.keys
         first = self._first_waiters.get(lock_id)
         if (
             first is not None
@@ -163,6 +166,7 @@ class LocalQueues:
         waiter, position = effect.waiter, effect.position
         if position is not None:
             queue.record_reply(waiter, position)
+            waiter.attempt = None  # it and the lock that it adopted refer to each other
         else:
             queue.reject_hand_over(waiter)
         if effect.pause is not None:
@@ -189,49 +193,67 @@ class LocalQueues:
                     return True
         return False
 
-    def requeue(self, effect: Requeue, engine: QueueEngine) -> str:
-        """Return the address under which the queue of a thread or loop is to be registered in the store again; "" if it
+    def requeue(self, effect: Requeue, engine: QueueEngine) -> Entry | None:
+        """Return the entry with which the queue of a thread or loop is to be registered in the store again; None if it
         has no waiter."""
         with self._mutex:
             queue = self._queues.get(effect.lock_id, {}).get(effect.loop)
             if queue is None or not queue.has_waiter():
-                return ""
-            channel = engine.subscribed_channel(queue.waiters[0].channel)
-            if channel:
-                queue.address, queue.enqueued_at = f"{channel} {queue.number}", 0
-            return queue.address
+                return None
+            head = next((waiter for waiter in queue.waiters if waiter.terms is not None), None)
+            channel = "" if head is None else engine.subscribed_channel(head.channel)
+            if head is None or not channel or queue.granted is not None:
+                return None
+            if queue.entry is None:
+                queue.entry = queue.new_entry(channel, head)
+                queue.entry.sent = clock.now()
+            queue.enqueued_at = 0
+            return queue.entry
 
     def notify_waiters(self, effect: NotifyWaiters, engine: QueueEngine) -> None:
-        """Wake the waiters of a freed lock. Queues that are registered in the store are woken by the store."""
+        """Wake the waiters of a freed lock. If the store has granted it to another waiter, the queues that are
+        registered there sleep on."""
         lock_id = effect.lock_id
-        if effect.address:
-            number = effect.address.rpartition(" ")[2]
-            with self._mutex:
-                if not any(queue.number == number and queue.has_waiter() for queue in self._of(lock_id)):
-                    engine.on_queue_emptied(lock_id, effect.address, None)
-        if effect.woke:
-            now, yield_time = clock.now(), engine.tuning.yield_time
-            with self._mutex:
-                self._remember(self._yield_until, lock_id, yield_time)
+        entry = effect.entry
+        with self._mutex:
+            if entry is not None and not entry.used and not any(queue.knows(entry) for queue in self._of(lock_id)):
+                engine.unregister(lock_id, effect.keys, entry.address)
+            if effect.passed_on:
                 self._remember(self._contended_until, lock_id, engine.tuning.contention_memory)
-                for queue in self._of(lock_id):
-                    if not queue.address:
-                        queue.next_try = min(queue.next_try, now + yield_time)
-                        queue.notify_head()
-        elif lock_id in self._queues:
-            with self._mutex:
-                for queue in self._of(lock_id):
+            for queue in self._of(lock_id):
+                if not effect.passed_on:
                     queue.wake()
+                elif queue.entry is None and queue.granted is None:  # its head sends a request, which registers it
+                    queue.next_try = clock.now()
+                    queue.notify_head()
 
     def wake(self, lock_id: LockId, number: str) -> bool:
         """Wake a queue that the store unregistered, because the lock may be free. Return False if it has no waiter."""
         with self._mutex:
             for queue in self._of(lock_id):
                 if queue.number == number and queue.has_waiter() and not queue.loop_closed():
-                    queue.address = ""
+                    queue.entry = None
                     queue.wake()
                     return True
         return False
+
+    def receive(self, lock_id: LockId, number: str, token: str, fence: int, engine: QueueEngine) -> None:
+        """Pass on to a queue that the store granted the lock to it. A grant that no queue expects is freed, unless a
+        request with its token has got the lock since: then the message is late."""
+        with self._mutex:
+            for queue in self._of(lock_id):
+                if queue.number == number and queue.receive(token, fence):
+                    if not queue.has_waiter() or queue.loop_closed():
+                        queue.report_leftovers(lock_id, engine)
+                    return
+        engine.unregister(lock_id, self._grant_keys.get(lock_id, ()), "", (token, fence))
+
+    def doubt_grants(self, lock_id: LockId) -> None:
+        """Have the queues to which the store granted a lock send a request: the lock may have been released by force."""
+        with self._mutex:
+            for queue in self._of(lock_id):
+                if queue.granted is not None:
+                    queue.wake()
 
     def wake_all(self) -> None:
         """Wake all queues, because wake-ups may have been missed."""

@@ -91,20 +91,25 @@ class MaintenanceThread:
 
     # Called from any thread.
 
-    def watch(self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int) -> None:
-        """Renew a hold, or report its loss when its fixed lease ends."""
+    def watch(
+        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted: float = 0.0
+    ) -> None:
+        """Renew a hold, or report its loss when its fixed lease ends. If the store granted it for ``granted`` seconds,
+        it is soon extended to its lease, also if that is fixed."""
         if hold.pid != self._started_in:
             self._start_for(hold)
         hold.watched = True
-        if hold.renew_until:
-            due = self._schedule.add(
-                hold, make_command, lease, hold.since, lease / 1000 * self._engine.tuning.renewal_share
-            )
+        if hold.renew_until or granted:
+            tuning = self._engine.tuning
+            period = min(tuning.grant_confirmation, granted / 2) if granted else lease / 1000 * tuning.renewal_share
+            left = lease if hold.renew_until else lease - round(1000 * period)
+            due = self._schedule.add(hold, make_command, left, hold.since, period, exact=granted > 0)
             if due < self._sleeps_until:
                 self._wake_by(due)
+        if hold.renew_until:
             if self._hold_checks.due - hold.since > self._hold_checks.after and hold.forcible:
                 self._wake_by(self._hold_checks.plan_inbox(hold))
-        else:
+        elif hold.on_lost is not None:
             self._renewals.report_loss_at_end(hold, "expired")
 
     def forget_at_end(self, hold: Hold) -> None:

@@ -105,14 +105,15 @@ class Renewals:
         hold.reserved_fences = 0  # before the state is read, so that from now on the next waiter sends a request
         if hold.state is not State.HELD:
             return False
-        if hold.loss_reason is not None or not hold.renew_until:
+        extends = entry.make_command is not no_renewal
+        if hold.loss_reason is not None or not (hold.renew_until or (extends and hold.unconfirmed)):
             self._lease_endings.check(hold, now)
             return False
-        if entry.make_command is no_renewal:  # of the fixed lease that it was: the renewal has an entry of its own
+        if not extends:  # of the fixed lease that it was: the renewal has an entry of its own
             return False
         if now >= hold.deadline and self.report_loss(hold, "expired", now):
             return False
-        if now >= hold.renew_until:
+        if hold.renew_until and now >= hold.renew_until:
             self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
             self.report_loss_at_end(hold, "max_hold")
             return False
@@ -126,9 +127,11 @@ class Renewals:
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.extend_deadline(sent, entry.lease)
-            self._schedule.add(
-                hold, entry.make_command, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renewal_share
-            )
+            if hold.renew_until:
+                period = entry.lease / 1000 * self._engine.tuning.renewal_share
+                self._schedule.add(hold, entry.make_command, entry.lease, sent, period)
+            elif registry.crowded:
+                self._lease_endings.schedule(hold, hold.deadline)
         else:
             self.report_loss(hold, "taken")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
-from ..core import clock
-from ..core.queue_values import Attempt, QueueOutage
+from ..core import clock, tokens
+from ..core.queue_entry import Entry
+from ..core.queue_values import LAST, Attempt, DirectGrant, QueueOutage
 from ..core.wait_events import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
@@ -32,9 +34,15 @@ class QueueEngine(Protocol):
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
-    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None, /) -> object:
-        """Clean up after the last waiter of a queue: its position in the store's wait queue, and a lock that was handed
-        over to it. May be called twice."""
+    def unregister(
+        self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: tuple[str, int] | tuple[()] = (), /
+    ) -> object:
+        """Remove an address from the store's wait queue, and free the lock if it was granted to its token, or by an
+        unexpected grant, which is given by its token and fence. The next waiter then gets the lock. May be called
+        twice."""
+
+    def free_handed_over(self, handed: HandedOverLock, /) -> object:
+        """Free a lock that was handed over to a queue without a waiter. May be called twice."""
 
     def call_at(self, at: float, callback: Callable[[], object], /) -> Callable[[], object]:
         """Call ``callback`` in another thread at a time of the engine's clock. Returns a function that cancels the
@@ -56,7 +64,7 @@ class WaitQueue(QueueOutage):
 
     Args:
         loop: the event loop of the waiting tasks, or None for threads.
-        next_try: the time of the head's next attempt, unless a wake-up comes earlier.
+        keys: the keys of the command that removes the queue from the store's wait queue, as in ``Waiter``.
     """
 
     wakeups = 0
@@ -65,17 +73,23 @@ class WaitQueue(QueueOutage):
     """The number of wake-ups when the last attempt began."""
     wakeups_answered = 0
     """The number of wake-ups when the last answered attempt began."""
-    address = ""
-    """The address under which the store may have registered this queue; "" if it hasn't, or has woken it since."""
+    entry: Entry | None = None
+    """The entry that the store may have of this queue; None if it has none, or has granted or woken it since."""
     enqueued_at = 0
     """When the store registered this queue, on the store's clock; 0 if it isn't registered."""
+    asking: Waiter | None = None
+    """The head whose request isn't answered yet."""
+    granted: DirectGrant | None = None
+    """The lock that the store granted to this queue."""
     handed: HandedOverLock | None = None
     """The lock that was handed over to the head of this queue."""
+    next_try = -inf
+    """The time of the head's next attempt, unless a wake-up or a grant comes earlier."""
     _number = ""
 
-    def __init__(self, loop: object, next_try: float) -> None:
+    def __init__(self, loop: object, keys: tuple[str, ...]) -> None:
         self.loop = loop
-        self.next_try = next_try
+        self.keys = keys
         self.waiters: list[Waiter] = []
 
     @property
@@ -96,22 +110,49 @@ class WaitQueue(QueueOutage):
         if self.waiters[0] is not waiter:
             now = clock.now()
             return self._sleep(waiter, until - now, engine) if now < until else None
-        handed = self.handed
+        handed, granted = self.handed, self.granted
         if self.wakeups == self.wakeups_seen:
-            if handed is not None and handed.hold.can_be_adopted(waiter.lease, engine.tuning.local_reuse_window):
-                handed.adopter = waiter
-                waiter.attempt = Attempt(adopted=handed)
+            adoptable = self._adoptable(waiter, engine)
+            if adoptable is not None:
+                adoptable.adopter = waiter
+                waiter.attempt = Attempt(adopted=adoptable)
                 return waiter.attempt
-            if handed is None and (now := clock.now()) < self.next_try and now < until:
+            if handed is None and granted is None and (now := clock.now()) < self.next_try and now < until:
                 return self._sleep(waiter, min(self.next_try, until) - now, engine)
         self.wakeups_seen = self.wakeups
+        if granted is not None:  # a request with its token finds out
+            self.granted, self.entry = None, granted.entry
         channel = engine.subscribed_channel(waiter.channel)
-        if channel:
-            self.address = f"{channel} {self.number}"
-        waiter.attempt = Attempt(
-            self.address if channel else "", self.enqueued_at, self.waiters[-1] is not waiter, handed
-        )
+        if self.entry is not None and (self.entry.invalid or (self.entry.token and not channel)):
+            engine.unregister(waiter.lock_id, self.keys, self.entry.address)
+            self.entry = None
+        if channel and self.entry is None:
+            self.entry = self.new_entry(channel, waiter)
+        entry = self.entry if channel else None
+        self.asking = waiter
+        token = entry.token if entry is not None else "" if waiter.terms is None else tokens.mint_token()
+        others_behind = self.waiters[-1] is not waiter
+        enqueued_at = LAST if token and not others_behind and clock.now() >= until else self.enqueued_at
+        waiter.attempt = Attempt(entry, enqueued_at, others_behind, handed, None, token)
         return waiter.attempt
+
+    def _adoptable(self, waiter: Waiter, engine: QueueEngine) -> HandedOverLock | DirectGrant | None:
+        """Return the lock that the head may adopt without a request."""
+        handed, granted = self.handed, self.granted
+        if handed is None:
+            return granted if granted is not None and granted.can_be_adopted(waiter) else None
+        if granted is not None or self.entry is not None:  # a request removes the entry from the store's wait queue
+            return None
+        return handed if handed.hold.can_be_adopted(waiter.lease, engine.tuning.local_reuse_window) else None
+
+    def new_entry(self, channel: str, waiter: Waiter) -> Entry:
+        """Return a new entry for the store's wait queue, with which the store can grant the lock to this queue. It may
+        describe another waiter of the queue than the one that will hold the lock."""
+        address, terms = f"{channel} {self.number}", waiter.terms
+        if terms is None:
+            return Entry(address)
+        token = tokens.mint_token()
+        return Entry(f"{address} {token} {terms.lease} {terms.holder}", token, terms.lease)
 
     def _sleep(self, waiter: Waiter, seconds: float, engine: QueueEngine) -> float:
         if waiter.event is None:
@@ -128,11 +169,35 @@ class WaitQueue(QueueOutage):
             return
         if attempt.adopted is None:
             self.wakeups_answered = self.wakeups_seen
-        if attempt.address:  # else the store didn't change this queue's position
-            self.address = attempt.address if position.enqueued_at else ""
-            self.enqueued_at = position.enqueued_at
+        if self.asking is waiter:
+            self.asking = None
+        if attempt.entry is not None:  # else the store didn't change this queue's position
+            self._record_position(attempt.entry, position, last=attempt.enqueued_at == LAST)
         if self.handed in (attempt.handed, attempt.adopted):
             self.handed = None
+        if self.granted is not None and self.granted is attempt.adopted:
+            self.granted.entry.used = True
+            self.granted, self.enqueued_at = None, 0
+
+    def _record_position(self, entry: Entry, position: QueuePosition, *, last: bool) -> None:
+        """Record whether a request left this queue registered. A grant may have overtaken the reply."""
+        busy = position.enqueued_at > 0 or position.fence > 0  # at maxmemory the arrival is 0
+        self.enqueued_at = position.enqueued_at
+        if busy and not last:
+            entry.sent, entry.fence = position.sent, position.fence
+            if self.granted is not None and self.granted.fence < entry.fence:
+                self.granted = None
+            if self.granted is None:
+                self.entry = entry
+            return
+        entry.used = not busy
+        self.entry = self.granted = None
+        if last:
+            self.next_try = clock.now()  # a waiter that has come since registers the queue again
+
+    def knows(self, entry: Entry) -> bool:
+        """Return whether the queue uses an entry of the store's wait queue."""
+        return entry is self.entry or (self.granted is not None and self.granted.entry is entry)
 
     def has_waiter(self) -> bool:
         """Return whether a caller waits here. First removes heads whose caller is gone: an exception interrupted their
@@ -142,11 +207,19 @@ class WaitQueue(QueueOutage):
         return bool(self.waiters)
 
     def reject_hand_over(self, waiter: Waiter) -> None:
-        """Record that the waiter's last attempt got no reply. If a lock was handed over to it, the next head gets that
-        lock."""
-        handed, attempt = self.handed, waiter.attempt
-        if handed is not None and attempt is not None and handed in (attempt.handed, attempt.adopted):
+        """Record that the waiter's last attempt got no reply. If a lock was handed over or granted to it, the next head
+        gets that lock."""
+        handed, granted, attempt = self.handed, self.granted, waiter.attempt
+        if attempt is None:
+            return
+        if handed is not None and handed in (attempt.handed, attempt.adopted):
             handed.rejected(attempt)
+        if granted is not None and granted is attempt.adopted:
+            granted.adopter = None
+        if self.asking is waiter:
+            self.asking = None
+            if attempt.entry is not None:
+                attempt.entry.invalid = bool(attempt.entry.token)
 
     def notify_all(self, _: object = None) -> None:
         """Wake all waiters, which then check whether they are the head. Safe in a finalizer."""
@@ -167,11 +240,23 @@ class WaitQueue(QueueOutage):
 
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
         """Have the engine clean up after the last waiter, if the store may still count on this queue."""
-        if self.address or self.wakeups != self.wakeups_answered or self.handed is not None:
-            engine.on_queue_emptied(lock_id, self.address, self.handed)
-            self.address, self.wakeups_answered, self.handed = "", self.wakeups, None
+        entry, handed = self.entry if self.granted is None else self.granted.entry, self.handed
+        if entry is not None or self.wakeups != self.wakeups_answered or handed is not None:
+            if handed is not None:
+                engine.free_handed_over(handed)
+            engine.unregister(lock_id, self.keys, "" if entry is None else entry.address)
+            self.entry, self.granted, self.wakeups_answered, self.handed = None, None, self.wakeups, None
 
     def wake(self) -> None:
         """Record a wake-up from the store, and wake the head."""
         self.wakeups += 1
         self.notify_head()
+
+    def receive(self, token: str, fence: int) -> bool:
+        """Record that the store granted the lock to the entry of this queue, and wake the head. Returns False if the
+        grant isn't to the entry, or has ended."""
+        if self.entry is None or self.entry.token != token or fence < self.entry.fence:
+            return False
+        self.granted, self.entry = DirectGrant(self.entry, fence), None
+        self.notify_head()
+        return True

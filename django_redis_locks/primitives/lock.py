@@ -74,20 +74,25 @@ class Lock(BaseLock):
         options = self.options
         keys = self.keys
         holder_text = self._holder_text(request)
-        if not attempt.address and attempt.handed is None:
+        request.token, request.address = attempt.token or request.token, attempt.address
+        if attempt.entry is None and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.index_key) if options.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (request.token, options.lease, holder_text), parse_acquire)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
-        queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), tuning.waiter_ttl
-        args = request.token, lease, holder_text, handed, *queue_args
+        args = request.token, lease, holder_text, handed, attempt.address, attempt.enqueued_at, tuning.waiter_ttl
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.index_key) if options.index else waited, args, parse_acquire)
 
     def _release_command(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
         return Command("lock/release", self._release_keys, args, parse_freed)
+
+    def _cleanup_command(self, token: str, address: str) -> Command[int]:
+        if not address:
+            return self._release_command(token)
+        return Command("waiters/unregister", self._release_keys, (address,), parse_freed)
 
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
@@ -120,8 +125,10 @@ class Lock(BaseLock):
 
     @property
     def _release_keys(self) -> tuple[str, ...]:
+        """The keys of a command that frees the lock: whatever frees it may grant it to the next waiter."""
         keys = self.keys
-        return (keys.lock, keys.waiters, keys.index_key) if self.options.index else (keys.lock, keys.waiters)
+        passed_on = keys.lock, keys.waiters, keys.fence
+        return (*passed_on, keys.index_key) if self.options.index else passed_on
 
 
 def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
@@ -138,7 +145,7 @@ def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
     return _parse_foreign_value(reply)
 
 
-def _parse_position(enqueued_at: Any, others: Any) -> QueuePosition:
+def _parse_position(enqueued_at: Any = 0, others: Any = 0) -> QueuePosition:
     return QueuePosition(parse_int(enqueued_at), parse_bool(others)) if enqueued_at or others else NOT_QUEUED
 
 

@@ -40,7 +40,7 @@ NO_LIMIT = 1e9
 
 @pytest.fixture
 def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[CompletedHold]]:
-    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the holds of two processes, the second one with four
+    """`competition([(1, 0), (4, 4)], run=0.5, max_hand_overs=0)`: the holds of two processes, the second one with four
     threads and four tasks, in the order of the fences. It begins when all queues are registered."""
 
     def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[CompletedHold]:
@@ -87,16 +87,15 @@ def repeat_share(holds: list[CompletedHold]) -> float:
 
 
 def test_eight_processes_take_turns(competition: Competition) -> None:
-    """[H4] A wait takes about one round of all processes, and never more than twenty. Without `yield_time` the
-    releasing process acquires again before the woken one sends its request, in most cases."""
+    """[H4] A wait takes one round of all processes, since a release grants the lock to the one that has waited longest.
+    The releasing process acquires again before another one gets a message."""
 
     def fair() -> bool:
         holds = competition([(1, 0)] * 8)
         waited = waits(holds, 8)
-        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and repeat_share(holds) < 0.25
+        return median(waited) <= 8 and max(waited) <= 20 * 8 and repeat_share(holds) < 0.05
 
     assert any(fair() for _ in range(TRIES))
-    assert any(repeat_share(competition([(1, 0)] * 8, yield_time=0)) > 0.3 for _ in range(TRIES))
 
 
 @pytest.mark.chaos

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from itertools import cycle, pairwise
+from itertools import pairwise
 
 import pytest
 
@@ -197,20 +197,20 @@ def test_a_lock_freed_by_force_is_not_handed_over(
 def test_handovers_send_a_request_at_intervals(face: Face, alice: Caller, bob: Caller) -> None:
     """[H4] Otherwise a process unaware of other processes' waiters would keep the lock. Every fence is greater."""
     lock = face.lock()
-    callers = cycle([alice, bob])
-    here = next(callers)
-    grants: list[Grant] = [here(lock.acquire)]
+    holder, first, second = alice, bob, face.caller()
+    grants: list[Grant] = [holder(lock.acquire)]
+    waiting = face.start_waiting(first, lock, timeout=PATIENCE)
+    face.wait_until_registered(lock)
     asked = 0
     for _ in range(3 * HAND_OVERS):
-        there = next(callers)
-        waiting = face.start_waiting(there, lock, timeout=PATIENCE)
-        face.wait_until_registered(lock)
+        behind = face.start_waiting(second, lock, timeout=PATIENCE)
         with face.commands() as commands:
-            here(grants[-1].release)
+            holder(grants[-1].release)
             grants.append(waiting.result(PATIENCE))
         asked += commands.count("lock/acquire")
-        here = there
+        holder, first, second, waiting = first, second, holder, behind
     assert all(before.fence < after.fence for before, after in pairwise(grants))
     assert 0 < asked < HAND_OVERS  # of three times as many hand-overs
-    here(grants[-1].release)
+    holder(grants[-1].release)
+    first(waiting.result(PATIENCE).release)
     assert not alice(lock.locked)

@@ -26,7 +26,7 @@ from django_redis_locks import (
     locks,
 )
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.engine import forget_contention
+from tests.probes.engine import RESERVED_FENCES, forget_contention
 
 LOCK, FENCE, INDEX = b"lock:{0}:k:order:42", b"lock:{0}:fence", b"lock:{0}:index"
 QUEUED = INDEX + b":queued"
@@ -134,15 +134,16 @@ def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
 
 
 def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
-    """[H9] The address of each local queue, with its arrival in µs by the server's clock as score. The key expires four
-    seconds after the last registration."""
+    """[H9] The address of each local queue, with its arrival in µs by the server's clock as score: the channel, the
+    number of the queue, and the token, lease in ms and holder of the grant. The key expires four seconds after the last
+    registration."""
     assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
     ((address, enqueued_at),) = direct.zrange(WAITERS, 0, -1, withscores=True)
-    assert re.fullmatch(rb"lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+", address)
+    assert re.fullmatch(rb'lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+ [\w-]{13,} 3000 \["[^"]+",\d+,.+\]', address)
     seconds, micros = direct.time()
     assert 0 < seconds * 1_000_000 + micros - enqueued_at < 20_000_000
     eventually(lambda: 3_000 < direct.pttl(WAITERS) <= 4_000)  # at each registration
-    channel = address.rpartition(b" ")[0]
+    channel = address.partition(b" ")[0]
     assert direct.pubsub_numsub(channel) == [(channel, 1)]
     lock.release()
     assert waiting.result(PATIENCE)
@@ -150,8 +151,33 @@ def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: red
     lock.acquire()  # for the end of the fixture
 
 
-def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redis.Redis, lock: Lock) -> None:
-    """[H9] The first waiter with a subscriber gets it; waiters without are skipped, and the others stay registered."""
+def test_a_released_lock_is_granted_to_the_first_waiter_with_a_subscriber(direct: redis.Redis, lock: Lock) -> None:
+    """[H9] The message has the number of the queue, the token, the fence and the key of the lock. Waiters without a
+    subscriber are skipped, and the others stay registered. The lock has the lease of the entry, and is listed."""
+    name = "lock:{0}:inbox:abcdefghijkl"
+    with direct.pubsub(ignore_subscribe_messages=True) as inbox:
+        inbox.subscribe(name)
+        assert inbox.get_message(timeout=PATIENCE) is None
+        grant = lock.acquire()
+        line = {"lock:{0}:inbox:dead 1 t1 3000 ": 1, f'{name} 7f t2 3000 ["here",1]': 2, f"{name} 80 t3 3000 ": 3}
+        direct.zadd(WAITERS, line)
+        grant.release()
+        message = inbox.get_message(timeout=PATIENCE)
+        assert message is not None
+        number, token, fence = message["data"].removesuffix(b" " + LOCK).split(b",")
+        assert (number, token) == (b"7f", b"t2")
+        assert int(fence) > grant.fence
+        assert re.fullmatch(rb'1 lock t2 %b\*(@\d+)? \["here",1\]' % fence, direct.get(LOCK))
+        assert int(direct.get(FENCE)) == int(fence) + RESERVED_FENCES
+        assert 0 < direct.pttl(LOCK) <= 3000
+        ((listed, ends),) = direct.zrange(INDEX, 0, -1, withscores=True)
+        assert (listed, ends <= 1000 * direct.time()[0] + 4000) == (LOCK, True)
+        assert inbox.get_message(timeout=0.05) is None
+        assert direct.zrange(WAITERS, 0, -1) == [f"{name} 80 t3 3000 ".encode()]
+
+
+def test_a_waiter_without_a_token_is_woken(direct: redis.Redis, lock: Lock) -> None:
+    """[H9] It waits for something else under the key."""
     name = "lock:{0}:inbox:abcdefghijkl"
     with direct.pubsub(ignore_subscribe_messages=True) as inbox:
         inbox.subscribe(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, lo
 from django_redis_locks.core import clock, owners
 from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
-from django_redis_locks.core.keys import waiters_of
+from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.primitives.lock import parse_acquire
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
@@ -50,9 +51,13 @@ class Side:
         except LockKeyError as found:
             return str(found)
 
-    def subscribe(self, inbox: str, callback: Callable[[str, str], object]) -> None:
+    def subscribe(self, inbox: str, callback: Callable[..., object]) -> None:
         """Subscribe to a memory store."""
         self.backend._store.inboxes[inbox] = callback
+
+    def fence_of(self, key: str) -> int:
+        """The fence of a lock in a memory store."""
+        return int(self.backend._store.records[key].fence)
 
     def end_lease(self, key: str) -> None:
         """End a lease in a memory store."""
@@ -103,6 +108,13 @@ class RandomCommands:
             case Granted(rank) | Busy(holder=Holder(fence=rank)) | (_, Record(version=rank), _):
                 self.latest[key] = rank
 
+    def learn_fence(self, key: str, value: bytes | None) -> None:
+        """Learn the fences of a lock that the stores have granted to a waiter, ``value`` on the second side."""
+        if value is not None and value.startswith(b"1 lock "):
+            ours, theirs = self.sides
+            self.latest[key] = ours.rank(ours.fence_of(key))
+            assert theirs.rank(int(re.match(rb"1 lock \S+ (\d+)", value)[1])) == self.latest[key]  # type: ignore[index]
+
     def next(self) -> Pair:
         """A command for each side; they differ only in the fence."""
         if self.sent and self.chance.random() < 0.15:
@@ -133,13 +145,13 @@ class RandomCommands:
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
             handed = HandedOverLock(hold, lock._release_command, lambda: None) if self.chance.random() < 0.4 else None
-            attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
+            attempt = Attempt(Entry(self.address(), execute.token), self.enqueued_at(), handed=handed)
         command = lock._attempt_command(execute, attempt)
         token, _, _, *waits = command.args
         holder_text = self.chance.choice(
             ["", "nonsense", holder_module.describe(1, "thread", "näme", holder_module.FIELDS)]
         )
-        args = (token, self.lease(), holder_text, *waits[:4], *([WAIT_QUEUE_TTL] if waits else []))
+        args = (token, self.lease(), holder_text, *waits[:3], *([WAIT_QUEUE_TTL] if waits else []))
         return self.both(dataclasses.replace(command, args=args))
 
     def free(self, lock: Lock) -> Pair:
@@ -162,15 +174,22 @@ class RandomCommands:
         return ours, theirs
 
     def unregister(self, lock: Lock) -> Pair:
-        lock_id = lock.lock_id.lock
-        return self.both(Command("waiters/unregister", (lock_id, waiters_of(lock_id)), (self.address(),), int))
+        keys = lock._release_keys if self.maybe() else lock._release_keys[:2]
+        if self.maybe():
+            return self.both(Command("waiters/unregister", keys, (self.address(),), int))
+        token = self.token()  # of an unexpected grant
+        ours, theirs = (
+            Command("waiters/unregister", keys, ("", token, fence), int) for fence in self.fences(lock.keys.lock)
+        )
+        return ours, theirs
 
     def get(self, record: RecordRef) -> Pair:
         if self.maybe():
             return self.both(record._get_command())
         address, enqueued_at, more = self.address(), self.enqueued_at(), self.maybe()
         ours, theirs = (
-            record._get_command(fence, Attempt(address, enqueued_at, more)) for fence in self.fences(record.keys.lock)
+            record._get_command(fence, Attempt(Entry(address), enqueued_at, more))
+            for fence in self.fences(record.keys.lock)
         )
         return self.with_ttl(ours), self.with_ttl(theirs)
 
@@ -221,11 +240,12 @@ class RandomCommands:
     def address(self) -> str:
         """An address for the wake-up, or none."""
         inbox = self.chance.choice(["", *INBOXES])
-        return f"{inbox} {self.chance.choice(['0', '7f3a'])}" if inbox else ""
+        terms = self.chance.choice(["", f" {self.token()} {self.lease()} told"])
+        return f"{inbox} {self.chance.choice(['0', '7f3a'])}{terms}" if inbox else ""
 
     def enqueued_at(self) -> int:
-        """0 for now, or a time long ago, possibly with ties."""
-        return self.chance.choice([0, 0, 1, 2, 1_700_000_000_000_001])
+        """0 for now, -1 for never, or a time long ago, possibly with ties."""
+        return self.chance.choice([-1, 0, 0, 1, 2, 1_700_000_000_000_001])
 
     def fences(self, key: str) -> tuple[int, ...]:
         """The fences of the same hold or version on both sides, the last one of a key or an older one; or none."""
@@ -262,7 +282,7 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
     """The kind of a reply; the test checks that every kind has occurred."""
     match answer:
         case Granted(_, free, position):
-            return name, "granted", free, bool(position.enqueued_at), position.other_queues
+            return name, "granted", free, position.other_queues
         case Busy(position=position) if name == "lock/acquire":
             return name, "busy", bool(position.enqueued_at), position.other_queues
         case (ok, record, position):
@@ -272,19 +292,14 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
 
 _BOOLEANS = False, True
 KINDS = {
-    *(
-        ("lock/acquire", "granted", free, since, others)
-        for free in _BOOLEANS
-        for since in _BOOLEANS
-        for others in _BOOLEANS
-    ),
+    *(("lock/acquire", "granted", free, others) for free in _BOOLEANS for others in _BOOLEANS),
     *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
     ("lock/acquire", "ForeignValue"),
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
     *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
-    *(("waiters/unregister", answer) for answer in (0, 2)),
+    *(("waiters/unregister", answer) for answer in (0, 1, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
     *((f"record/{step}", False, there, False) for step in ("put", "touch", "drop") for there in _BOOLEANS),
     *((f"record/{step}", True, True, False) for step in ("put", "touch")),

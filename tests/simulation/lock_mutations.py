@@ -10,9 +10,9 @@ import pytest
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store, StoredValue
-from django_redis_locks.core import hold
+from django_redis_locks.core import clock, hold
 from django_redis_locks.core.clock import monotonic
-from django_redis_locks.core.queue_values import HandedOverLock
+from django_redis_locks.core.queue_values import DirectGrant, HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
@@ -69,20 +69,30 @@ def registered_too_early(patch: Patch) -> None:
     patch.setattr(SimulatedSubscriber, "channel_name", lambda self, channel: channel + self.id)
 
 
-def wakeup_forgotten(patch: Patch) -> None:
-    """[H8] A wake-up that overtakes the reply "busy" is forgotten."""
+def grant_forgotten(patch: Patch) -> None:
+    """[H8] A grant that overtakes the reply "busy" is forgotten."""
     real = WaitQueue.record_reply
 
     def record_reply(self: WaitQueue, *args: Any) -> None:
         real(self, *args)
-        self.wakeups_seen = self.wakeups_answered = self.wakeups
+        self.granted = None
 
     patch.setattr(WaitQueue, "record_reply", record_reply)
 
 
-def wakeup_not_passed_on(patch: Patch) -> None:
-    """[H9] A wake-up for a process that no longer waits isn't passed on."""
-    patch.setattr(Engine, "on_queue_emptied", lambda self, lock_id, address, handed: None)
+def late_grant_adopted(patch: Patch) -> None:
+    """[H14] The lease of a grant counts from the arrival of its message."""
+    patch.setattr(DirectGrant, "deadline", property(lambda self: clock.now() + self.entry.lease / 1000))
+
+
+def grant_never_confirmed(patch: Patch) -> None:
+    """[H6] The short lease of a grant isn't extended."""
+    patch.setattr(hold.Hold, "unconfirmed", False)
+
+
+def grant_not_passed_on(patch: Patch) -> None:
+    """[H9] What was granted to a process that no longer waits isn't passed on."""
+    patch.setattr(Engine, "unregister", lambda self, *what: None)
 
 
 def waiter_left_in_queue(patch: Patch) -> None:
@@ -118,10 +128,12 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (fence_without_clock, "isn't above"),
     (lease_lowered, "two hold the lock|nothing kept its renewal|it was not taken"),
     (registered_too_early, "waits although"),
-    (wakeup_forgotten, "waits although"),
-    (wakeup_not_passed_on, "waits although"),
+    (grant_forgotten, "isn't adopted"),
+    (late_grant_adopted, "two hold the lock|an old one|isn't above"),
+    (grant_never_confirmed, "nothing kept its renewal|it was not taken"),
+    (grant_not_passed_on, "isn't adopted"),
     (waiter_left_in_queue, "waits although|fails without a fault|waits .* no more than"),
-    (no_local_queue_wakeup, "waits although"),
+    (no_local_queue_wakeup, "waits although|isn't adopted"),
     (never_renewed, "nothing kept its renewal"),
     (renewed_in_child, "forked from"),
     (released_in_child, "forked from"),

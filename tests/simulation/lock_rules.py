@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 PROMPT = 0.2
-"""Seconds after which a waiter gets a freed lock without faults: messages, a thread switch, and the time for which the
-previous holder's process yields."""
+"""Seconds after which a waiter gets a freed lock without faults: messages, and a thread switch."""
 
 SLACK = 0.1
 """Seconds for round trips and thread switches."""
@@ -74,6 +73,7 @@ class Key:
 
     Attributes:
         free: the periods in which it was free; the last one may be open.
+        granted_at: when the server granted it to a waiter that hasn't entered yet, or infinity.
         thefts: when a lock was taken from its holder, or its lease ended.
         newest: the largest fence of a holder so far.
     """
@@ -81,6 +81,7 @@ class Key:
     free: list[Free] = field(default_factory=lambda: [Free(0.0)])
     losses: list[float] = field(default_factory=list)
     newest: int = 0
+    granted_at: float = inf
     token: str = ""
     ends: float = 0.0
 
@@ -129,15 +130,25 @@ class LockRules:
         key = self.key(name)
         token, ends = ("", 0.0) if found is None or found.ends <= self.now else (found.token, found.ends)
         if token != key.token:
+            self._check_adoption(name)
             if key.token and key.ends <= self.now:  # its lease has ended
                 key.losses.append(key.ends)
                 key.free.append(Free(key.ends))
             elif key.token and not token:
                 key.free.append(Free(self.now, notified=notified))
+            if found is not None and token and found.unclaimed:
+                key.granted_at = self.now
             if token and key.free[-1].end == inf:
                 key.free[-1].end = self.now
                 self._check_waiters(name, key.free[-1])
         key.token, key.ends = token, ends
+
+    def _check_adoption(self, name: str) -> None:
+        """A process adopts a lock that was granted to it, or frees it: a live one at once."""
+        key = self.key(name)
+        begin, key.granted_at = key.granted_at, inf
+        if self.now - begin > PROMPT and not self.world.faults.between(begin - LONGEST_POLL, self.now):
+            self._violation(f"{name} isn't adopted, though it was granted {self.now - begin:.3f} s ago")
 
     def _check_waiters(self, name: str, free: Free) -> None:
         """After a lock was free, check that no waiter has waited for it longer than allowed."""
@@ -198,6 +209,8 @@ class LockRules:
         section.entered = self.now
         self.scheduler.log("holds %r with fence %s", section.visit.key, grant.fence)
         key = self.key(store_key_of(section))
+        if grant.hold.token == key.token:
+            self._check_adoption(store_key_of(section))
         if believes_to_hold(section):
             for other in self.sections:
                 if other is not section and other.visit.key == section.visit.key and believes_to_hold(other):
@@ -280,6 +293,8 @@ class LockRules:
         section.grant = None  # a referenced grant would be renewed
 
     def killed(self, process: Process) -> None:
+        for key in self.keys.values():
+            key.granted_at = inf
         for section in self.sections:
             if section.process is process:
                 section.waits = False

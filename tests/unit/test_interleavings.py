@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
-from django_redis_locks.engine.engine import Engine
+from django_redis_locks.core.queue_entry import Entry
+from django_redis_locks.core.queue_values import Attempt, Waiter
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared import acquisition, wait_loop
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Granted
 from tests.probes.tuning import Tune
-from tests.simulation.lock_mutations import adopted_lock_never_doubted, wakeup_forgotten
+from tests.simulation.lock_mutations import adopted_lock_never_doubted, grant_forgotten
 from tests.unit.interleavings import process
 from tests.unit.interleavings.environment import environment
 from tests.unit.interleavings.explorer import Failure, explore
@@ -51,6 +51,9 @@ TOO_LONG = Plan(lease=5.3, hold_for=15.0)
 EXTENDS = Plan(lease=5.3, extend=60.0, hold_for=15.0)
 SHORT, SHORT_TOO = Plan(lease=5.3, hold_for=3.0), Plan(lease=5.3, hold_for=6.0)
 IN_LOOP = Plan(loop="a loop")
+
+WHOLE_LEASE = 3600.0
+"""The store grants locks for the lease that their waiters asked for: no renewal is explored."""
 
 LOSSES = {"reply", "request", "late"}
 ALL = LOSSES | {"cancel", "signal", "death", "disconnect", "slow"}
@@ -127,7 +130,7 @@ def test_interleavings_violate_no_rule(name: str, tune: Tune) -> None:
 
 
 def check(case: Case, tune: Tune) -> None:
-    tune(max_hand_overs=case.hand_overs)
+    tune(max_hand_overs=case.hand_overs, grant_lease=WHOLE_LEASE)
     found = explore(case.scenario)
     assert found.complete or found.states > case.scenario.max_states
     assert found.states >= case.min_states
@@ -139,7 +142,7 @@ def check(case: Case, tune: Tune) -> None:
 def no_cleanup(patch: pytest.MonkeyPatch) -> None:
     """[H2] A token that a request without a reply left in the store is not deleted."""
     real = LockPrograms._cleanup
-    patch.setattr(LockPrograms, "_cleanup", lambda self, token: real(self, process.PROCESS + "unknown"))
+    patch.setattr(LockPrograms, "_cleanup", lambda self, *what: real(self, process.PROCESS + "unknown", ""))
 
 
 def lease_lowered(patch: pytest.MonkeyPatch) -> None:
@@ -168,12 +171,12 @@ def adopted_without_request(patch: pytest.MonkeyPatch) -> None:
 
     def attempt_with_previous_token(self: Lock, request: Any, attempt: Attempt) -> Any:
         if attempt.handed is not None:
-            request.token = attempt.handed.hold.token
+            attempt = attempt._replace(token=attempt.handed.hold.token)
         return attempt_command(self, request, attempt)
 
     def answer(command: Any, *args: Any) -> Any:
         if command.args[3:4] not in {(), ("",)}:
-            return Granted(1, False, QueuePosition(command.args[5])), environment.now, False
+            return Granted(1, False), environment.now, False
         return (yield from retry_command(command, *args))
 
     patch.setattr(Lock, "_attempt_command", attempt_with_previous_token)
@@ -208,17 +211,17 @@ def report_leftovers_only_if(patch: pytest.MonkeyPatch, condition: Callable[[Wai
 
 def process_left_registered(patch: pytest.MonkeyPatch) -> None:
     """[H9] The last waiter that leaves keeps its process registered."""
-    report_leftovers_only_if(patch, lambda queue: queue.wakeups != queue.wakeups_answered or queue.handed is not None)
+    report_leftovers_only_if(patch, lambda queue: queue.granted is not None or queue.handed is not None)
 
 
-def unused_wakeup_kept(patch: pytest.MonkeyPatch) -> None:
-    """[H9] A woken head that leaves doesn't pass the wake-up on."""
-    report_leftovers_only_if(patch, lambda queue: bool(queue.address) or queue.handed is not None)
+def unused_grant_kept(patch: pytest.MonkeyPatch) -> None:
+    """[H9] The last waiter that leaves keeps a lock that the store has just granted to its queue."""
+    report_leftovers_only_if(patch, lambda queue: queue.granted is None)
 
 
-def late_wakeup_ignored(patch: pytest.MonkeyPatch) -> None:
-    """[H9] A wake-up for a process that no longer waits isn't passed on."""
-    patch.setattr(Engine, "on_message", lambda self, number, lock: self._queues.wake(process.LOCK_ID, number))
+def token_of_unanswered_request_granted(patch: pytest.MonkeyPatch) -> None:
+    """[H2] A token that a cleanup will free stays registered."""
+    patch.setattr(Entry, "invalid", property(lambda self: False, lambda self, invalid: None), raising=False)
 
 
 def one_queue_for_all_loops(patch: pytest.MonkeyPatch) -> None:
@@ -230,11 +233,6 @@ def one_queue_for_all_loops(patch: pytest.MonkeyPatch) -> None:
         real(self, waiter, *args)
 
     patch.setattr(LocalQueues, "_enqueue", join)
-
-
-def queue_number_reused(patch: pytest.MonkeyPatch) -> None:
-    """A new queue gets the number of an old one."""
-    patch.setattr(WaitQueue, "number", property(lambda self: "1", lambda self, number: None), raising=False)
 
 
 def cleanup_interrupted(patch: pytest.MonkeyPatch) -> None:
@@ -249,17 +247,16 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (no_cleanup, ORPHAN, case((A,), (A,), faults=1, kinds={"late"})),
     (lease_lowered, "reported as lost", case((EXTENDS,), (A,), faults=1, kinds={"late"})),
     (handed_lock_forgotten, ORPHAN, case((A, A), faults=1, kinds={"cancel"})),
-    (adopted_without_request, "two contenders hold", case((SHORT, SHORT_TOO), (A,))),
+    (adopted_without_request, "two contenders hold|stays in the wait queue", case((SHORT, SHORT_TOO), (A,))),
     (returned_lock_freed, "reported as lost", case((TWICE, TWICE), faults=1, kinds={"signal"})),
     (adopted_lock_never_doubted, "reported as lost", case((A, A, A), faults=1, kinds={"cancel"})),
     (no_hand_over_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
     (registered_before_subscribed, "sleeps", case((A,), (A,))),
-    (wakeup_forgotten, "sleeps", case((A,), (A,))),
+    (grant_forgotten, ORPHAN, case((A,), (A,))),
     (process_left_registered, "stays in the wait queue", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
-    (unused_wakeup_kept, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
-    (late_wakeup_ignored, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
+    (unused_grant_kept, ORPHAN, case((A,), (A,), faults=1, kinds={"cancel"})),
+    (token_of_unanswered_request_granted, "sleeps", case((STAYS,), (STAYS,), faults=1, kinds={"late"})),
     (one_queue_for_all_loops, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
-    (queue_number_reused, "sleeps", case((STAYS,), (GIVES_UP,))),
     (cleanup_interrupted, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
 ]
 
@@ -273,7 +270,7 @@ def test_explorer_finds_the_defect_of_each_mutation(
     mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H2, H3, H4, H7, H8, H9, H12] The explorer reports a violated rule if one mechanism is switched off."""
-    tune(max_hand_overs=case.hand_overs)
+    tune(max_hand_overs=case.hand_overs, grant_lease=WHOLE_LEASE)
     mutation(monkeypatch)
     with pytest.raises(Failure, match=why):
         explore(case.scenario)

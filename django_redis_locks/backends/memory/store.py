@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core.clock import monotonic, timestamp
 from ...core.keys import BROADCAST, CONFIRM
-from ...core.tuning import INDEX_RETENTION
+from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
 
 OnMessage = Callable[[str, str], object]
 """Called with the first word of a message, and the key of the lock."""
@@ -30,6 +30,7 @@ class StoredValue:
         holder: the description of the holder, the fields of a record, or the details of a load.
         ends: when its lease ends, by ``time.monotonic()``.
         reserved: waiters of the holder's process may have been given the fences after ``fence``.
+        unclaimed: it was granted to a waiter, and no caller has claimed it yet by a request.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class StoredValue:
     holder: str
     ends: float
     reserved: bool = False
+    unclaimed: bool = False
 
     def ms_left(self) -> int:
         """Return the milliseconds until its lease ends."""
@@ -129,11 +131,36 @@ class Store:
         while queue := self.queues.get(waiters):
             address = min(queue, key=lambda address: (queue[address], address))
             self.dequeue(waiters, address)
-            channel, _, number = address.rpartition(" ")
+            channel, number, *_ = address.split(" ", 2)
             on_message = self.inboxes.get(channel)
             if on_message is not None:
                 on_message(number, lock)
                 return True
+        return False
+
+    def grant_next(self, lock: str, keys: tuple[str, ...]) -> bool:
+        """Grant a free lock to the process that has waited longest. Processes without an inbox are skipped. Return
+        whether one has it."""
+        waiters, counter, *listing = keys
+        while queue := self.queues.get(waiters):
+            address = min(queue, key=lambda address: (queue[address], address))
+            self.dequeue(waiters, address)
+            channel, number, *terms = address.split(" ", 4)
+            on_message = self.inboxes.get(channel)
+            if on_message is None:
+                if terms:  # as if it had been granted and freed
+                    self.remove_from_index(listing, lock)
+                continue
+            if not terms:  # it waits for something else under this key
+                on_message(number, lock)
+                return True
+            token, lease, holder = terms
+            fence, ends = self.next_fence(counter, 0, RESERVED_FENCES), monotonic() + int(lease) / 1000
+            record = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=True, unclaimed=True)
+            self.records[lock] = record
+            self.add_to_index(listing, lock, record, new=True)
+            on_message(f"{number},{token},{fence}", lock)
+            return True
         return False
 
     def broadcast(self, lock: str, channel: str) -> None:

@@ -23,7 +23,6 @@ PROBES: dict[str, tuple[str, ...]] = {
     "del": ("DEL", "KEY"),
     "eval": ("EVAL", "return 0", "0"),
     "evalsha": ("EVALSHA", "0" * 40, "0"),
-    "exists": ("EXISTS", "KEY"),
     "get": ("GET", "KEY"),
     "pexpire": ("PEXPIRE", "KEY", "1"),
     "ping": ("PING",),

@@ -1,9 +1,9 @@
 """The Pub/Sub subscriber of this process: one connection that receives the wake-ups for its waiters, and messages about
 forced releases of its locks.
 
-A script that finds a lock busy registers the name of the waiter's channel. A script that frees a lock publishes to the
-channel that was registered first. So ``channel_name`` returns a name only while the subscription is confirmed. After a
-reconnect every waiter tries once, because messages may have been lost.
+A script that finds a lock busy registers the name of the waiter's channel. A script that frees a lock grants it to the
+waiter that was registered first, and publishes that to its channel. So ``channel_name`` returns a name only while the
+subscription is confirmed. After a reconnect every waiter tries once, because messages may have been lost.
 
 Source: Redisson's locks. Their release publishes to the subscribed waiters, and the fair lock keeps the waiters in a
 queue.
@@ -209,8 +209,8 @@ class RedisSubscriber(Subscriber):
             if message is not None:
                 ping_sent, last_used = False, now()
                 if message[0] == b"message":
-                    number, _, lock = message[2].decode().partition(" ")
-                    self._handler.on_message(number, lock)
+                    word, _, lock = message[2].decode().partition(" ")
+                    self._handler.on_message(word, lock)
             elif ping_sent:
                 raise TimeoutError("no answer to PING")
             elif now() > deadline:  # reconnect, so that a changed password or address takes effect

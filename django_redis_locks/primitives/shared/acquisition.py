@@ -160,7 +160,8 @@ class LockAcquisition(LockOwnership):
 
     def _issue(self, request: AcquireRequest, hold: Hold) -> Grant:
         grant = request.issued = Grant(hold, self, request.grant_id, request.block)
-        if self.options.auto_release and registry.register(grant, request.block) and not hold.renew_until:
+        crowded = self.options.auto_release and registry.register(grant, request.block)
+        if crowded and not hold.renew_until and not hold.unconfirmed:  # the confirmation sees to it
             self.performer.forget_at_end(hold)
         if events.wanted(events.Acquired):
             events.emit(events.Acquired(self.key, self.name, self.alias, hold.fence, request.waited))
@@ -203,4 +204,4 @@ class LockAcquisition(LockOwnership):
         refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
         owns_hold = request.waiter is None or not request.waiter.gave_back
         if (hold is not None and owns_hold) or (request.maybe_executed and not refused):
-            self._perform(self._cleanup(request.token))
+            self._perform(self._cleanup(request.token, request.address))

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ...core.prepared import PreparedCommand
 
 
+_FREED = (1, 2)
+"""The replies to a release that has freed the lock, or granted it to a waiter of another process."""
+
+
 class LockOwnership(LockPrograms):
     """Gives grants back. Whatever exception strikes, and wherever, nothing stays locked."""
 
@@ -89,10 +93,12 @@ class LockOwnership(LockPrograms):
         return (self.prepared or self.prepare_commands()).release
 
     def _end_fast_release(self, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
-        """End the hold if the lock was freed and no waiter has to be notified. Otherwise return the reply, with which
-        the program continues."""
-        if reply != 1 or hold.loss_reason is not None or self.performer.queued(self.lock_id):
+        """End the hold if the lock was freed. Otherwise return the reply, with which the program continues; also if
+        callers of this process have begun to wait."""
+        if reply not in _FREED or hold.loss_reason is not None or self.performer.queued(self.lock_id):
             return FirstReply(sent, reply)
+        if reply == 2:
+            self._perform(NotifyWaiters(self.lock_id, passed_on=True))
         hold.state = State.GONE
         return None
 
@@ -149,16 +155,45 @@ class LockOwnership(LockPrograms):
         self._perform(Cleanup(hold.lock_id, replace(command, parse=parse), self.options.lease / 1000))
 
     def detach_grant(self, grant: Grant) -> None:
-        """Forget a grant, and leave the lock until its lease ends."""
+        """Forget a grant, and leave the lock until its lease ends.
+
+        Args:
+            grant: a grant of this lock.
+
+        Raises:
+            LockError: the short lease with which the store granted the lock couldn't be extended.
+        """
+        try:
+            if grant.hold.unconfirmed:
+                self.extend_hold(grant.hold, grant.hold.lease_left())
+        finally:
+            self._forget_detached(grant)
+
+    async def adetach_grant(self, grant: Grant) -> None:
+        """Forget a grant, and leave the lock until its lease ends; in a running event loop.
+
+        Args:
+            grant: a grant of this lock.
+
+        Raises:
+            LockError: the short lease with which the store granted the lock couldn't be extended.
+        """
+        try:
+            if grant.hold.unconfirmed:
+                await self.aextend_hold(grant.hold, grant.hold.lease_left())
+        finally:
+            self._forget_detached(grant)
+
+    def _forget_detached(self, grant: Grant) -> None:
         grant.hold.detach(grant.id)
         registry.forget(grant)
 
     def _release_later(self, hold: Hold) -> None:
         self.performer.unwatch(hold)
         # it may have been freed already: local waiters ask the store, and cleanup repeats the release
-        self._perform(self._cleanup(hold.token))
-        self._perform(NotifyWaiters(self.lock_id, False, hold.address))
-        hold.address = ""
+        self._perform(self._cleanup(hold.token, hold.address))
+        self._perform(NotifyWaiters(self.lock_id, False, hold.entry, self._release_keys))
+        hold.entry = None
 
     def _undo_block(self, grant: Grant | None, failure: BaseException) -> None:
         if not isinstance(failure, LockError):

@@ -14,7 +14,8 @@ from ...core.commands import Command, Program
 from ...core.effects import Cleanup, HandOver, NotifyWaiters, Requeue, Sleep
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.hold import Hold, State, validity
-from ...core.queue_values import Attempt, HandedOverLock, Waiter
+from ...core.queue_entry import GrantTerms
+from ...core.queue_values import Attempt, DirectGrant, HandedOverLock, Waiter
 from ...core.tuning import RESERVED_FENCES
 from .lock_steps import FENCE_REQUESTED, LockSteps
 from .requests import AcquireRequest, Busy, ForeignValue, Granted
@@ -55,6 +56,8 @@ class LockPrograms(LockSteps):
             hold.renew_for(request.grant_id, hold.renew_until)
             return
         now = clock.now()
+        if hold.unconfirmed:
+            lease = max(lease, hold.lease)
         if hold.deadline < now + validity(lease):
             yield from self.extending(hold, lease, request.wait)
         if renew_for:
@@ -71,20 +74,25 @@ class LockPrograms(LockSteps):
         if request.reentered is not None:
             return self._reentering(request, request.reentered)
         waiter = request.waiter or (self._new_waiter(request) if request.wait > 0 else None)
+        if waiter is not None:
+            lease = min(self.options.lease, round(1000 * self.performer.tuning.grant_lease))
+            waiter.terms = GrantTerms(lease, self._holder_text(request), self._release_keys)
         return wait_loop(self, request, waiter, _NO_VERDICT, self.options.acquire_limits)
 
     def _new_waiter(self, request: AcquireRequest) -> Waiter:
-        lease = self.options.lease if self.options.auto_release else 0  # 0: it can't be handed over within the process
+        lease = self.options.lease if self.options.auto_release else 0  # 0: it can't be adopted without a request
         return Waiter(self.lock_id, request.loop, self.keys.inbox, lease, request)
 
     def _attempt_outcome(
         self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply
     ) -> Outcome[Hold | Busy]:
         """Return the outcome of an attempt. Whatever it may have left in the store is cleaned up in the background."""
-        verdict: Granted | Busy | ForeignValue
+        verdict: Granted | Busy | ForeignValue | DirectGrant
         verdict, sent, outcome_unknown = command_reply
+        if isinstance(verdict, DirectGrant):
+            verdict = Granted(verdict.fence, free=False)
         if not isinstance(verdict, Granted):
-            return self._refusal_outcome(request, attempt, verdict, outcome_unknown)
+            return self._refusal_outcome(request, attempt, verdict, sent, outcome_unknown)
         request.position = verdict.position
         if attempt.handed is not None and verdict.free and not outcome_unknown:
             attempt.handed.report_vanished()
@@ -92,22 +100,37 @@ class LockPrograms(LockSteps):
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             request.hold = None
             return GRANTED_TOO_LATE, False, 0.0, self._replace_token(request)
-        if hold.renew_until or hold.on_lost is not None:
-            adopted = attempt.adopted is not None or hold.reserved_fences
-            renew_command = self.adopt_command(hold) if adopted else self._renew_command
-            self.performer.watch(hold, renew_command, hold.lease)
+        self._watch(hold, attempt)
         # the next local waiter asks when it is woken, or when this lease is over
         return hold, True, hold.lease / 1000, ()
 
+    def _watch(self, hold: Hold, attempt: Attempt) -> None:
+        adopted = attempt.adopted
+        unconfirmed = isinstance(adopted, DirectGrant) and hold.unconfirmed
+        if hold.renew_until or hold.on_lost is not None or unconfirmed:
+            rewrites = adopted is not None or hold.reserved_fences
+            renew_command = self.adopt_command(hold) if rewrites else self._renew_command
+            granted = hold.deadline - hold.since if unconfirmed else 0.0
+            self.performer.watch(hold, renew_command, hold.lease, granted)
+
     def _refusal_outcome(
-        self, request: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
+        self,
+        request: AcquireRequest,
+        attempt: Attempt,
+        verdict: Busy | ForeignValue,
+        sent: float,
+        outcome_unknown: bool,
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
             request.maybe_executed = False
             raise self.foreign_value_error(verdict)
-        request.position = verdict.position
+        fence = 0 if verdict.holder is None else verdict.holder.fence
+        request.position = verdict.position._replace(sent=sent, fence=fence)
         if outcome_unknown:
-            return verdict, False, verdict.lease_left, self._replace_token(request)
+            pause = verdict.lease_left
+            if attempt.entry is not None:
+                attempt.entry.invalid, pause = True, 0.0  # register with another token
+            return verdict, False, pause, self._replace_token(request)
         if attempt.handed is not None:
             attempt.handed.report_vanished()
         request.maybe_executed = False
@@ -118,14 +141,16 @@ class LockPrograms(LockSteps):
     ) -> Hold:
         adopted, handed = attempt.adopted, attempt.handed
         if adopted is not None:
-            request.token = adopted.hold.token
+            request.token, request.address = adopted.token, ""
         hold = request.hold = self._make_hold(request, verdict.fence, sent, outcome_unknown)
-        if adopted is not None:
+        if isinstance(adopted, DirectGrant):
+            hold.deadline = min(hold.deadline, adopted.deadline)
+        elif adopted is not None:
             hold.inherit(adopted.hold, self.performer.tuning.local_reuse_window)
         elif verdict.position.other_queues:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1
-        elif attempt.address or handed is not None:
+        elif attempt.entry is not None or handed is not None:
             hold.reserved_fences = RESERVED_FENCES
             self.performer.listen_for(self.lock_id)
         return hold
@@ -134,13 +159,13 @@ class LockPrograms(LockSteps):
         """Clean up after the request's token, and give the request a new one: the cleanup frees whatever has the old
         token, also a lock that is granted later. The new token is set when the cleanup is queued: an interruption
         before that leaves the old one, which is then cleaned up with the request."""
-        yield self._cleanup(request.token)
-        request.token = tokens.mint_token()
+        yield self._cleanup(request.token, request.address)
+        request.token, request.address = tokens.mint_token(), ""
         request.maybe_executed = False
 
     def _make_hold(self, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         options = self.options
-        return Hold(
+        hold = Hold(
             self.lock_id,
             self.key,
             self.name,
@@ -156,9 +181,12 @@ class LockPrograms(LockSteps):
             options.on_lost,
             outcome_unknown,
         )
+        if outcome_unknown:
+            hold.address = request.address
+        return hold
 
-    def _cleanup(self, token: str) -> Cleanup:
-        return Cleanup(self.lock_id, self._release_command(token), self.options.lease / 1000)
+    def _cleanup(self, token: str, address: str) -> Cleanup:
+        return Cleanup(self.lock_id, self._cleanup_command(token, address), self.options.lease / 1000)
 
     def releasing(self, hold: Hold, loop: object, first: FirstReply | None = None) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it. ``first`` is the reply to a
@@ -177,7 +205,7 @@ class LockPrograms(LockSteps):
             hold.release_sent_in_time = before or in_time
         try:
             reply, _, outcome_unknown = yield from retry_command(
-                self._release_command(hold.token, hold.address),
+                self._release_command(hold.token, "" if hold.entry is None else hold.entry.address),
                 hold.deadline,
                 self.options.call_limits,
                 tuning=self.performer.tuning,
@@ -188,10 +216,10 @@ class LockPrograms(LockSteps):
             if hold.expired_or_lost:
                 raise self._loss_of(hold, "expired") from failure
             raise
-        if reply > 1 or hold.address or self.performer.queued(self.lock_id):
-            yield NotifyWaiters(self.lock_id, reply > 1, hold.address)
+        if reply > 1 or hold.entry is not None or self.performer.queued(self.lock_id):
+            yield NotifyWaiters(self.lock_id, reply > 1, hold.entry, self._release_keys)
         if hold.outcome_unknown or outcome_unknown:
-            yield self._cleanup(hold.token)
+            yield self._cleanup(hold.token, hold.address)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
         if reply and hold.loss_reason is None:  # a reported loss excludes a report of success
             return True
@@ -205,7 +233,7 @@ class LockPrograms(LockSteps):
         if hold.outcome_unknown or hold.release_failed or hold.loss_reason is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.performer.tuning.max_hand_overs:
-            hold.address = yield Requeue(self.lock_id, loop)
+            hold.entry = yield Requeue(self.lock_id, loop)
         else:
             handed: bool = yield HandOver(
                 HandedOverLock(hold, self._release_command, partial(self._adopted_reply, hold)), loop
@@ -266,7 +294,7 @@ class LockPrograms(LockSteps):
                 yield Sleep(tuning.fence_request_interval)
         freed = bool(reply) or outcome_unknown  # by the attempt whose reply was lost
         if freed:  # all local waiters ask the store, so that none adopts a lock that was freed
-            yield NotifyWaiters(self.lock_id, woke=False)
+            yield NotifyWaiters(self.lock_id, passed_on=False)
         return freed
 
     def _sending(

@@ -39,6 +39,11 @@ class LockSteps:
         """Return the commands of the fast path, prepared for these keys."""
         raise NotImplementedError
 
+    @property
+    def _release_keys(self) -> tuple[str, ...]:
+        """The keys of a command that frees the lock."""
+        raise NotImplementedError
+
     def _holder_text(self, request: AcquireRequest) -> str:
         """Return the description of the holder that is stored with the lock."""
         raise NotImplementedError
@@ -51,12 +56,16 @@ class LockSteps:
         ``address``, if any, is registered as a waiter again."""
         raise NotImplementedError
 
+    def _cleanup_command(self, token: str, address: str) -> Command[int]:
+        """As ``_release_command``; also removes the address of a registration, which has this token."""
+        raise NotImplementedError
+
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
         raise NotImplementedError
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """As ``_renew_command``, for a hold that was handed over within this process, which the store may not know yet.
-        From then on the next hold has to ask the store."""
+        """As ``_renew_command``, for a hold that was handed over within this process or granted to it as a waiter, so
+        that the store may not know its holder yet. From then on the next hold has to send a request."""
         raise NotImplementedError
 
     def _inspect_command(self) -> Command[Holder | None]:

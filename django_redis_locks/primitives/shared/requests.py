@@ -123,6 +123,8 @@ class WaitRequest:
 class AcquireRequest(WaitRequest):
     """A request to acquire. ``token`` is created before the first attempt and reused by its retries."""
 
+    address = ""
+    """The address that the last attempt registers; "" for none."""
     block = 0
     """The id of the ``with`` block; 0 if there is none."""
     reentered: Hold | None = None

@@ -20,7 +20,7 @@ from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.runner import arun, run, run_twice_if_interrupted
 
 COMMAND = Command("lock/release", ("lock", "index"), ("token",), bool)
-LOCAL = NotifyWaiters(LockId("store", "lock"), woke=False)
+LOCAL = NotifyWaiters(LockId("store", "lock"), passed_on=False)
 
 
 class Raises:

@@ -12,6 +12,7 @@ import pytest
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import HandOver, LeaveQueue, NotifyWaiters, Wait
 from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.queue_entry import Entry, GrantTerms
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.local_queues import LocalQueues
@@ -22,6 +23,8 @@ OTHER_LOCK_ID = LockId("store", "other")
 NEVER = inf
 SOON = 0.05
 NOT_QUEUED = QueuePosition()
+TERMS = GrantTerms(3000, '["here",1]', ("lock", "waiters", "fence"))
+"""The terms on which the store grants the lock to a waiter."""
 
 
 def handed_over_lock(reserved_fences: int = 0) -> HandedOverLock:
@@ -44,12 +47,17 @@ class FakeEngine:
         self.tuning = DEFAULT
         self.leftovers: list[tuple[LockId, str, HandedOverLock | None]] = []
         """What was reported for cleanup."""
+        self._handed: HandedOverLock | None = None
 
     def subscribed_channel(self, channel: str) -> str:
         return channel + self.process_name if self.process_name else ""
 
-    def on_queue_emptied(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
-        self.leftovers.append((lock_id, address, handed))
+    def free_handed_over(self, handed: HandedOverLock) -> None:
+        self._handed = handed
+
+    def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: Any = ()) -> None:
+        self.leftovers.append((lock_id, address, self._handed))
+        self._handed = None
 
     def call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
@@ -127,9 +135,9 @@ class StandaloneQueues(LocalQueues):
         assert self.hand_over(HandOver(handed, loop))
         return handed
 
-    def notify_release(self, lock_id: LockId = LOCK_ID, *, woke: bool = False, address: str = "") -> None:
+    def notify_release(self, lock_id: LockId = LOCK_ID, *, passed_on: bool = False, entry: Entry | None = None) -> None:
         """Notify the waiters that this process has freed the lock."""
-        self.notify_waiters(NotifyWaiters(lock_id, woke, address), self.engine)
+        self.notify_waiters(NotifyWaiters(lock_id, passed_on, entry), self.engine)
 
     def waiter_of_closed_loop(self, *, asked: bool = True) -> Waiter:
         """A waiter whose loop was closed while it was in the queue."""

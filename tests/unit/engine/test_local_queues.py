@@ -22,10 +22,17 @@ from tests.unit.engine.queue_fixtures import (
     NOT_QUEUED,
     OTHER_LOCK_ID,
     SOON,
+    TERMS,
     StandaloneQueues,
     address_of,
     handed_over_lock,
 )
+
+
+def terms(attempt: Attempt) -> tuple[Any, ...]:
+    """What a request of an attempt says."""
+    return attempt.address, attempt.enqueued_at, attempt.others_behind, attempt.handed
+
 
 # Turns
 
@@ -112,9 +119,8 @@ def test_key_without_waiters_is_forgotten(queues: StandaloneQueues) -> None:
     for number in range(3 * local_queues.MAX_REMEMBERED_KEYS):
         lock_id = LockId("store", f"lock:{number}")
         queues.leave_queue(queues.join(lock_id=lock_id))
-        queues.notify_release(lock_id, woke=True)
+        queues.notify_release(lock_id, passed_on=True)
     assert 0 < len(queues._contended_until) <= local_queues.MAX_REMEMBERED_KEYS
-    assert 0 < len(queues._yield_until) <= local_queues.MAX_REMEMBERED_KEYS
     assert queues._queues == {}
 
 
@@ -155,7 +161,7 @@ def test_key_is_uncontended_without_waiters_now_and_lately(queues: StandaloneQue
     assert not uncontended(queues), "a waiter left a moment ago"
     virtual_time.advance(DEFAULT.contention_memory)
     assert uncontended(queues)
-    queues.notify_release(woke=True)
+    queues.notify_release(passed_on=True)
     assert not uncontended(queues), "another process was woken"
     queues.notify_release(OTHER_LOCK_ID)
     assert uncontended(queues, OTHER_LOCK_ID), "no process was woken"
@@ -203,25 +209,16 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(queues: StandaloneQueu
 # After a release
 
 
-def test_waiter_yields_to_the_process_that_was_woken(queues: StandaloneQueues, virtual_time: ManualClock) -> None:
-    """[H4] [H12] The other process needs a message and a round trip, so it would always lose. An attempt that is due is
-    not delayed, and a process that is registered in the store waits for its message."""
-    polite = DEFAULT.yield_time
-    queues.notify_release(woke=True)
-    queues.notify_release(OTHER_LOCK_ID)
-    waiter = queues.join()
-    assert queues.timed_wait(waiter) == (True, polite)
-    queues.leave_queue(waiter)
-    for process_name, pause, position, expected in (
-        ("", 60, NOT_QUEUED, polite),
-        ("", 0, NOT_QUEUED, 0),
-        ("me", 2 * polite, QueuePosition(7), 2 * polite),
-    ):
+def test_waiter_registers_when_a_release_grants_the_lock_to_another_process(
+    queues: StandaloneQueues, virtual_time: ManualClock
+) -> None:
+    """[H4] [H9] A queue that is registered already waits for its grant."""
+    for process_name, position, expected in (("", NOT_QUEUED, 0), ("me", QueuePosition(7), 60)):
         queues = StandaloneQueues()
         queues.engine.process_name = process_name
         waiter = queues.join_and_attempt()
-        queues.wait_for_turn(waiter, clock.now() - 1, pause, position)
-        queues.notify_release(woke=True)
+        queues.wait_for_turn(waiter, clock.now() - 1, 60, position)
+        queues.notify_release(passed_on=True)
         assert queues.timed_wait(waiter) == (True, expected), process_name
 
 
@@ -253,7 +250,7 @@ def test_handed_over_lock_stays_with_the_queue_until_an_attempt_is_answered(queu
     assert given.hold.state is State.GONE
     assert queues.is_woken(first)
     handed = queues.hand_over_lock()
-    assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, handed)
+    assert terms(queues.attempt_now(first, QueuePosition(7))) == (address_of(first), 7, True, handed)
     assert not handed.adoption_unanswered
     queues.leave_queue(second, None, None)  # from the middle
     queues.leave_queue(first, 60, None)
@@ -315,17 +312,20 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(queues: Standalon
     """[H4] [H7] [H9] Each head uses the arrival time of the first until the store removes the queue. No address is sent
     without a subscription, and a queue that used up its share of hand-overs gets a new arrival time."""
     first, second = queues.join_and_attempt(), queues.join()
-    assert queues.attempt_now(first, QueuePosition(7)) == Attempt(address_of(first), 7, True, None)
+    assert terms(queues.attempt_now(first, QueuePosition(7))) == (address_of(first), 7, True, None)
     queues.leave_queue(first, 0.0, QueuePosition(7, other_queues=True))
     queues.engine.process_name = ""
-    assert queues.attempt_now(second) == Attempt("", 7, False, None)
-    assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) == address_of(second)
+    assert terms(queues.attempt_now(second)) == ("", 7, False, None)
+    assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) is None
     queues.engine.process_name = "me"
-    assert queues.attempt_now(second, NOT_QUEUED) == Attempt(address_of(second), 7, False, None)
-    assert queues.requeue(Requeue(LOCK_ID, None), queues.engine) == address_of(second)
+    assert terms(queues.attempt_now(second, NOT_QUEUED)) == (address_of(second), 7, False, None)
+    second.terms = TERMS
+    entry = queues.requeue(Requeue(LOCK_ID, None), queues.engine)
+    assert entry is not None
+    assert entry.address == address_of(second)
     assert queues.attempt_now(second).enqueued_at == 0
     for lock_id, loop in ((OTHER_LOCK_ID, None), (LOCK_ID, asyncio)):
-        assert queues.requeue(Requeue(lock_id, loop), queues.engine) == ""
+        assert queues.requeue(Requeue(lock_id, loop), queues.engine) is None
     queues.leave_queue(second)
     other = queues.join_and_attempt()
     assert other.queue.number != second.queue.number, "the cleanup of the earlier queue's registration comes later"
@@ -370,14 +370,19 @@ def test_wake_up_of_a_head_that_leaves_goes_to_the_next(queues: StandaloneQueues
 def test_registration_of_a_queue_without_waiters_is_cleaned_up(queues: StandaloneQueues) -> None:
     """[H4] [H9] Its last waiter left before the release that requeued it was executed."""
     waiter = queues.join()
-    where = queues.requeue(Requeue(LOCK_ID, None), queues.engine)
-    queues.notify_release(woke=True, address=where)
+    waiter.terms = TERMS
+    entry = queues.requeue(Requeue(LOCK_ID, None), queues.engine)
+    assert entry is not None
+    queues.notify_release(passed_on=True, entry=entry)
     assert queues.leftovers == [], "the queue has a waiter"
     queues.leave_queue(waiter)
     queues.join()  # in a queue with another number
-    queues.notify_release(woke=True, address=where)
-    queues.notify_release(woke=True)
-    assert queues.leftovers == [(LOCK_ID, where, None)] * 2
+    queues.notify_release(passed_on=True, entry=entry)
+    queues.notify_release(passed_on=True)
+    assert queues.leftovers == [(LOCK_ID, entry.address, None)] * 2
+    entry.used = True  # a waiter has got the lock with it
+    queues.notify_release(passed_on=True, entry=entry)
+    assert len(queues.leftovers) == 2
 
 
 def test_queue_of_a_closed_loop_is_cleaned_up(queues: StandaloneQueues) -> None:

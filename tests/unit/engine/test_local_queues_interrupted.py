@@ -147,8 +147,7 @@ def test_interrupted_takeover_has_one_owner() -> None:
             queues.begin_wait(Wait(first, NEVER), queues.engine)
             queues.leave(LeaveQueue(first, 0.0, QueuePosition()), queues.engine)
         give_up(queues, first)
-        taken = first.attempt is not None and first.attempt.adopted is handed
-        mine = taken and not first.gave_back
+        mine = handed.adopter is first
         attempt = queues.attempt_now(second)
         assert (handed in (attempt.handed, attempt.adopted)) is not mine
         queues.leave_queue(second)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
-from django_redis_locks.core.queue_values import QueueOutage, Waiter
+from django_redis_locks.core.queue_values import DirectGrant, QueueOutage, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
@@ -43,7 +43,8 @@ _OPAQUE = (
 _IGNORED_ATTRIBUTES = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "open_grants", "lock_id", "key", "name", "alias"},
     Grant: {"lock"},
-    Waiter: {"caller"},
+    Waiter: {"caller", "terms"},
+    DirectGrant: {"fence"},
     LocalQueues: {"_mutex"},
 }
 """Attributes without influence on later steps."""
@@ -61,10 +62,10 @@ _DEAD_LOCALS = {
 _QUEUE_COUNTERS = ("wakeups_answered", "wakeups_seen", "wakeups")
 """Counters of a queue that are only incremented and compared with each other."""
 
-_QUEUE_ATTRIBUTES = ("loop", "next_try", "waiters", "address", "enqueued_at", "handed", "number")
+_QUEUE_ATTRIBUTES = ("loop", "next_try", "waiters", "entry", "enqueued_at", "asking", "granted", "handed", "number")
 """The other attributes of a queue that are part of its fingerprint."""
 
-_KNOWN_QUEUE_ATTRIBUTES = {*_QUEUE_COUNTERS, *_QUEUE_ATTRIBUTES, "_number", "failure"}
+_KNOWN_QUEUE_ATTRIBUTES = {*_QUEUE_COUNTERS, *_QUEUE_ATTRIBUTES, "_number", "failure", "keys"}
 
 
 class Fingerprinter:

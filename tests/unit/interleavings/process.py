@@ -101,6 +101,18 @@ class _Subscriber(Subscriber):
         return channel + PROCESS if self._backend.listening else ""
 
 
+class _Peek:
+    """An engine that changes nothing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.tuning, self.call_at, self.may_block = engine.tuning, engine.call_at, engine.may_block
+        self.subscribed_channel = engine.subscribed_channel
+
+    def unregister(self, *args: object) -> None: ...
+    def free_handed_over(self, handed: object) -> None: ...
+    def submit(self, job: object) -> None: ...
+
+
 class Process:
     """Applies one input at a time: a step of a contender, a reply, a message, a fault or passing time."""
 
@@ -156,6 +168,7 @@ class Process:
     def _run_effect(self, index: int) -> None:
         """Perform the effect that the program has yielded."""
         contender = self.contenders[index]
+        environment.new_token = contender.new_token
         effect = contender.effect
         if contender.failure is not None:
             self._clean_up(index)
@@ -178,6 +191,7 @@ class Process:
 
     def _wake(self, index: int) -> None:
         contender = self.contenders[index]
+        environment.new_token = contender.new_token
         attempt = self.engine._queues.continue_wait(contender.effect, self.engine)
         assert not isinstance(attempt, float)
         contender.sleeps_until, contender.awake = None, False
@@ -294,7 +308,7 @@ class Process:
         if acquire_request is not None and acquire_request.waiter is not None:
             contender.effect = LeaveQueue(acquire_request.waiter, 0.0)
         elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.release_failed:
-            contender.effect = NotifyWaiters(LOCK_ID, False, grant.hold.address)
+            contender.effect = NotifyWaiters(LOCK_ID, False, grant.hold.entry, self.locks[index]._release_keys)
         else:
             self._clean_up(index)
 
@@ -318,8 +332,9 @@ class Process:
 
     # Events from outside
 
-    def _message(self, queue_number: str) -> None:
-        self.engine.on_message(queue_number, KEYS.lock)
+    def _message(self, queue_number: str, token: str) -> None:
+        """A wake-up, or a grant to a token."""
+        self.engine.on_message(f"{queue_number},{token},1000" if token else queue_number, KEYS.lock)
 
     def _disconnect(self) -> None:
         """Lose the subscriber's connection."""
@@ -361,7 +376,8 @@ class Process:
         if not (event.opened or contender.sleeps_until <= self.now):
             return
         queue, attempt = copy.copy(wait.waiter.queue), wait.waiter.attempt
-        verdict = queue.attempt(wait.waiter, wait.until, self.engine)  # on a copy, which changes nothing
+        environment.new_token = str
+        verdict = queue.attempt(wait.waiter, wait.until, _Peek(self.engine))  # on a copy, which changes nothing
         wait.waiter.attempt = attempt
         event.opened = False
         if isinstance(verdict, float):

@@ -54,13 +54,10 @@ class ProcessStates:
         cleanups = [
             (max(process.now, due), command, max(process.now, end)) for due, _, command, _, end in process.cleanups()
         ]
-        yielding = {lock_id: until for lock_id, until in queues._yield_until.items() if until > process.now}
         contended = {lock_id: until for lock_id, until in queues._contended_until.items() if until >= process.now}
         first_waiters = queues._first_waiters
         flags = process.backend.listening, process.disconnected, process.cleanup_abandoned, process.violation
-        fingerprint = fingerprinter.of(
-            (process.contenders, queues._queues, first_waiters, yielding, contended, cleanups, flags)
-        )
+        fingerprint = fingerprinter.of((process.contenders, queues._queues, first_waiters, contended, cleanups, flags))
         number = self._numbers.setdefault(fingerprint, len(self._numbers))
         if number == len(self.views):
             self._origins.append(origin)

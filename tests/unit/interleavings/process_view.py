@@ -137,6 +137,9 @@ def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
     for cleanup in cleanups:
         if cleanup[2].name == "lock/release":
             yield cleanup[2].args[0]
+        elif cleanup[2].name == "waiters/unregister":
+            address, *unexpected = cleanup[2].args
+            yield from unexpected[:1] or address.split(" ")[2:3]
 
 
 def _queue_numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:

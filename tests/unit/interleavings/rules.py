@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django_redis_locks.core.tuning import DEFAULT
-
 from .process import PROCESS
 from .process_view import ProcessView
 from .transitions import DEAD, State, Transitions
@@ -41,7 +39,7 @@ class Rules:
         alive = self._alive(state)
         if token is None:
             wait = any(timer <= length for _, view in alive for timer in view.wait_timers)
-            return "a contender sleeps although the lock is free" if wait and length > 2 * DEFAULT.yield_time else ""
+            return "a contender sleeps although the lock is free" if wait and length > 0.01 else ""
         known = {known.replace(PROCESS, str(p)) for p, view in alive for known in view.tokens}
         return "" if token in known else ORPHAN
 

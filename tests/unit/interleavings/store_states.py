@@ -30,12 +30,13 @@ class StoreResult(NamedTuple):
 
     Attributes:
         after: the number of the store's new state.
-        notified: pairs of a process and the number of the queue to wake in it.
+        notified: the notified processes, each with the number of the queue to wake in it, and the token that the lock
+            was granted to, or "".
     """
 
     after: int
     reply: Any
-    notified: tuple[tuple[int, str], ...]
+    notified: tuple[tuple[int, str, str], ...]
 
 
 class StoreStates:
@@ -43,7 +44,7 @@ class StoreStates:
         self._numbers: dict[Any, int] = {}
         self._stores: list[tuple[memory.Store, Timestamp]] = []
         self._results: dict[Any, Any] = {}
-        self._notified: list[tuple[int, str]] = []
+        self._notified: list[tuple[int, str, str]] = []
         # By the number of a state:
         self.tokens: list[str | None] = []
         """The token that holds the lock."""
@@ -69,7 +70,7 @@ class StoreStates:
         def change(store: memory.Store) -> None:
             store.inboxes.pop(channel, None)
             if on:
-                store.inboxes[channel] = lambda number, _: self._notified.append((process, number))
+                store.inboxes[channel] = lambda word, _: self._notified.append((process, *f"{word},,".split(",")[:2]))
 
         return self._memoized((state, channel, on), lambda: self._apply(state, change).after)
 
@@ -103,11 +104,16 @@ class StoreStates:
         for record in copied.records.values():
             record.token = new_numbers[record.token[0]] + record.token[1:]
         digit_at = len(KEYS.inbox)
+
+        def renumbered(address: str) -> str:
+            channel, number, token, *rest = address.split(" ")
+            name, token = (
+                text[:at] + new_numbers[text[at]] + text[at + 1 :] for text, at in ((channel, digit_at), (token, 0))
+            )
+            return " ".join([name, number, token, *rest])
+
         copied.queues = {
-            key: {
-                name[:digit_at] + new_numbers[name[digit_at]] + name[digit_at + 1 :]: since
-                for name, since in waiters.items()
-            }
+            key: {renumbered(address): since for address, since in waiters.items()}
             for key, waiters in store.queues.items()
         }
         number = self._number(_without_subscribers(copied), now)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .environment import ticks
 from .plans import Plan
-from .process import KEYS, Input
+from .process import KEYS, PROCESS, Input
 from .process_states import ProcessStates
 from .process_view import numbers_in
 from .store_states import Request, StoreStates
@@ -54,10 +54,17 @@ class LateRequest(NamedTuple):
     expires_in: float
 
 
+class Message(NamedTuple):
+    """A wake-up of a queue, or with a token a grant of the lock to it."""
+
+    queue_number: str
+    token: str
+
+
 class State(NamedTuple):
     store: int
     processes: tuple[int, ...]
-    messages: tuple[tuple[str, ...], ...]
+    messages: tuple[tuple[Message, ...], ...]
     """Sent to each process, not yet received."""
     late_requests: tuple[LateRequest, ...]
     faults: int
@@ -120,10 +127,10 @@ class Transitions:
         if view.disconnected:
             yield from self._subscribe_transitions(state, process, ("reconnect",))
         if state.messages[process]:
-            number, *rest = state.messages[process]
+            message, *rest = state.messages[process]
             delivered = state._replace(messages=_replaced(state.messages, process, tuple(rest)))
             yield Transition(
-                "", ("step", process, ("message",)), self._after_input(delivered, process, ("message", number))
+                "", ("step", process, ("message",)), self._after_input(delivered, process, ("message", *message))
             )
 
     def _interruption_transitions(self, state: State, process: int, kinds: frozenset[str]) -> Iterator[Transition]:
@@ -165,7 +172,7 @@ class Transitions:
         """The smallest queue number that no process, message or entry of the store refers to: equivalent to a new
         one."""
         known = set(self.process_states[process].views[state.processes[process]].queue_numbers)
-        known |= {int(number, 16) for number in state.messages[process]}
+        known |= {int(message.queue_number, 16) for message in state.messages[process]}
         known |= numbers_in(tuple(a for a in self.store.queues[state.store] if a.startswith(f"{KEYS.inbox}{process} ")))
         known |= {
             number
@@ -184,9 +191,10 @@ class Transitions:
             state.store, process, request, max([self.store.last_arrival[state.store], *known]) + 1
         )
         messages = state.messages
-        for target, number in done.notified:
+        for target, number, token in done.notified:
             if not any(p == target and view.disconnected for p, view in alive):
-                messages = _replaced(messages, target, (*messages[target], number))
+                message = Message(number, token.replace(str(target), PROCESS, 1))
+                messages = _replaced(messages, target, (*messages[target], message))
         return state._replace(store=done.after, messages=messages), done.reply
 
     def _request_transitions(

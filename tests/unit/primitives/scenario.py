@@ -216,11 +216,16 @@ class Process:
     def remove_waiter(self, waiter: Waiter) -> None:
         self.engine._queues.leave(LeaveQueue(waiter, 0.0), self.engine)
 
+    def execute_due_jobs(self) -> None:
+        """Let the maintenance thread do what is due."""
+        while self._maintenance._jobs:
+            self._maintenance._jobs.popleft()()
+        self._maintenance._cleanups.run(clock.now(), inf)
+
     def wait_until_idle(self) -> None:
         """Execute late requests and pending cleanups."""
         self.backend.execute_late_requests()
-        while self._maintenance._jobs:
-            self._maintenance._jobs.popleft()()
+        self.execute_due_jobs()
         while self._maintenance._cleanups._due:
             self._maintenance._cleanups.run(inf, inf)
 

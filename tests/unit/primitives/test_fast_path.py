@@ -11,6 +11,7 @@ import pytest
 
 from django_redis_locks import LockError, RecordRef
 from django_redis_locks.core import events, owners
+from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt
 from django_redis_locks.engine import local_queues
 from django_redis_locks.primitives.lock import Lock
@@ -51,7 +52,7 @@ def call_while_queueing(process: Process, call: Callable[[Any], Any], step: str,
 def register_waiter(process: Process) -> None:
     lock = process.lock()
     process.engine.listen_for(lock.lock_id)
-    attempt = Attempt(f"{process.engine.subscribed_channel(lock.keys.inbox)} 1")
+    attempt = Attempt(Entry(f"{process.engine.subscribed_channel(lock.keys.inbox)} 1"))
     process.backend.call(lock._attempt_command(AcquireRequest(3.0, owners.current_owner(), None), attempt))
 
 
@@ -94,7 +95,12 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
 def test_fast_path_does_what_the_program_does(time: VirtualClock, step: str, asynchronous: bool) -> None:
     """[H2] [L12] [E16] The effects in their order, the events, the errors and what is left, whatever the replies are."""
     for story in STORIES:
-        for options in {"wait": 0}, {"wait": 3}, {"expire": 5, "wait": 3}, {"wait": 3, "on_lost": print}:
+        for options in (
+            {"wait": 0},
+            {"wait": 3},
+            {"expire": 5, "wait": 3},
+            {"wait": 3, "renew": False, "on_lost": print},
+        ):
             fast, usual = (
                 play(time, story, step, asynchronous=asynchronous, fast=fast, **options) for fast in (True, False)
             )

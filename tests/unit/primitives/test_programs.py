@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired
-from django_redis_locks.core import events
+from django_redis_locks.core import events, owners
 from django_redis_locks.core.commands import PARSE_ERRORS
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.lock import parse_acquire
-from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
+from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 from tests.unit.primitives.scenario import Scenario
 
 NOW = 1000.0
@@ -137,6 +137,14 @@ def test_acquire_counts_its_lease_from_the_request(scenario: Scenario) -> None:
     grant = acquire(scenario)
     assert (grant.hold.deadline, grant.hold.state, grant.hold.outcome_unknown) == (END, State.HELD, False)
     assert scenario.process.effects == ["lock/acquire"]
+
+
+def test_token_that_is_cleaned_up_is_not_requested_again(scenario: Scenario) -> None:
+    """[H2] The cleanup would free the lock that is granted to it."""
+    request = AcquireRequest(3.0, owners.current_owner(), None)
+    token = request.token
+    (cleanup,) = scenario.process.lock()._replace_token(request)
+    assert cleanup.delete.args == (token,) != (request.token,)
 
 
 def test_hold_with_renewal_or_on_lost_is_watched(scenario: Scenario) -> None:
@@ -286,7 +294,7 @@ def acquire_by_handover(scenario: Scenario, hold: Hold, timeout: float = 3.0) ->
 
 def test_release_to_a_local_waiter_sends_no_request(scenario: Scenario, emitted: list[events.Event]) -> None:
     """[H3] The waiter takes the token over, unless it may have vanished or may be cleaned up; sixteen times in a row
-    while other processes wait [H4]."""
+    while other processes wait [H4]. Otherwise the release wakes it."""
 
     def doubt(hold: Hold, how: str) -> None:
         match how:
@@ -315,6 +323,7 @@ def test_release_to_a_local_waiter_sends_no_request(scenario: Scenario, emitted:
         else:
             grant.release()
         assert ("lock/release" in process.effects) is bool(how), how
+        assert waiter.queue.wakeups == (1 if how else 0), how
         process.remove_waiter(waiter)
         assert scenario.leftovers() == []
     assert losses(emitted) == []

@@ -47,9 +47,9 @@ def test_each_subscriber_has_a_random_name(subscriber: RedisSubscriber, make_sub
 def test_subscriber_passes_on_queue_number_and_lock_key(
     subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
-    """The number of the queue and the full key of the lock, with any characters."""
+    """The number of the queue, perhaps with a grant, and the full key of the lock or load, with any characters."""
     name = opened(subscriber)
-    messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
+    messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:ключ"), ("2,token,9", "{shop:1:top 10}:k:load")]
     for number, lock in messages:
         assert direct.publish(name, f"{number} {lock}") == 1
     eventually(lambda: len(handler.messages) == 3)

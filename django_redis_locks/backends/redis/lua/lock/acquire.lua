@@ -3,35 +3,42 @@
 -- At maxmemory the first write for a free lock fails, before anything is changed. A lock that was handed over can still be
 -- acquired: its first write is PEXPIRE.
 -- A client that may wait also reserves the $RESERVED_FENCES fences after its own for local hand-overs; a + after the stored
--- fence marks that. If the lock is busy, or if more of its callers wait, the same step registers its address as a waiter.
+-- fence marks that. A * marks a lock that was granted to a waiter. The first request with its token claims it: it gets the
+-- lease and the holder of the request, and a + instead of the *.
+-- If the lock is busy, the same step registers the client's address as a waiter.
 -- One acquire in ten removes old entries from the index, at most 20.
 --
 -- uses next_fence read_value register_waiter now_ms
 -- KEYS  lock, fence counter, index or for a client that may wait waiters, index
 -- ARGV  token, lease in ms, holder
---       and for a client that may wait: token that was handed over, address, arrival (0: now), 1 if more of its callers wait,
---       ms to keep the registration
--- returns  fence: granted, it was free; to a client that may wait {1, fence, 1 if it was free, arrival, 1 if others wait}
+--       and for a client that may wait: token that was handed over, address, arrival (0: now, -1: remove the
+--       address), ms to keep the registration
+-- returns  fence: granted, it was free; to a client that may wait {1, fence, 1 if it was free, 0, 1 if others wait}
 --          {0, ms left, fence, since in ms, holder, arrival, 1 if others wait}  busy
 --          {-1, what}  the key holds a value that is not a lock of this kind
 local lock, lease, handed = KEYS[1], ARGV[2], ARGV[4]
 local index = KEYS[3]
 if handed then index = KEYS[4] end
 
+local details = ARGV[3]
+if details ~= '' then details = ' ' .. details end
 local reply, last
-local waits = ARGV[7] == '1'
 local value = redis.pcall('GET', lock)
 if value then
   local token, fence, since, holder, left = read_value(lock, value, 'lock')
   if not token then return fence end
   if token == ARGV[1] then
     reply = {1, fence, 0}
-    if left < tonumber(lease) then
+    local claimed_since = string.match(value, '^%S+ %S+ %S+ %d+%*(@?%d*)')
+    if claimed_since or left < tonumber(lease) then
       redis.call('PEXPIRE', lock, lease)
       if index then redis.call('ZADD', index, 'XX', now_ms(redis.call('TIME')) + lease, lock) end
     end
+    if claimed_since then
+      redis.pcall('SET', lock, '1 lock ' .. token .. ' ' .. fence .. '+' .. claimed_since .. details, 'KEEPTTL')
+    end
   elseif token ~= handed then
-    reply, waits = {0, left, fence, since, holder}, true
+    reply = {0, left, fence, since, holder}
   else
     redis.call('PEXPIRE', lock, lease)
     last = fence
@@ -42,8 +49,6 @@ if not reply then
   local time = redis.call('TIME')
   local fence, since = next_fence(KEYS[2], last, time, handed and $RESERVED_FENCES or 0)
   if not fence then return since end
-  local details = ARGV[3]
-  if details ~= '' then details = ' ' .. details end
   local reserved = handed and '+' or ''
   redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. details, 'PX', lease)
   if index then
@@ -62,8 +67,8 @@ local arrival, others = 0, 0
 if handed then
   local address, waiters = ARGV[5], KEYS[3]
   if address ~= '' then
-    if waits then
-      arrival = register_waiter(waiters, address, reply[1] == 0 and ARGV[6] or '0', ARGV[8])
+    if reply[1] == 0 and ARGV[6] ~= '-1' then
+      arrival = register_waiter(waiters, address, ARGV[6], ARGV[7])
     else
       redis.call('ZREM', waiters, address)
     end

@@ -1,5 +1,6 @@
--- Renews a lock that was handed over inside the holder's process, and stores the holder and fence of the new hold. The
--- reserved fences become void: the lock can't be handed over locally again. Late copies of earlier requests change nothing.
+-- Renews a lock that was handed over inside the holder's process, or granted to it while it waited, and stores the holder and
+-- fence of the new hold. The reserved fences become void: the lock can't be handed over locally without a request any more.
+-- Late copies of earlier requests change nothing.
 -- At maxmemory only the lease is renewed.
 --
 -- uses is_owned now_ms
@@ -17,7 +18,7 @@ if redis.call('PTTL', lock) < tonumber(lease) then
   if index then redis.call('ZADD', index, 'XX', now + lease, lock) end
 end
 local fence = ARGV[3]
-local stored, reserved = string.match(value, '^1 lock %S+ (%d+)(%+?)')
+local stored, reserved = string.match(value, '^1 lock %S+ (%d+)([+*]?)')
 if tonumber(stored) < tonumber(fence) or stored == fence and reserved ~= '' then
   local details = ARGV[5]
   if details ~= '' then details = ' ' .. details end

@@ -5,7 +5,7 @@ local function read_value(key, value, kind)
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- the user may not read it
     return nil, {-1, 'a ' .. redis.call('TYPE', key)['ok']}
   end
-  local format, found, token, fence, since, details = string.match(value, '^(%d+) (%l+) (%S+) (%d+)%+?@?(%d*) ?(.*)$')
+  local format, found, token, fence, since, details = string.match(value, '^(%d+) (%l+) (%S+) (%d+)[+*]?@?(%d*) ?(.*)$')
   if not format then return nil, {-1, 'a string'} end
   local what = found == 'record' and 'a record' or 'a lock'
   if format ~= '1' then return nil, {-1, what .. ' of format ' .. format} end

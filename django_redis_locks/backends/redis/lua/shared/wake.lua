@@ -4,7 +4,7 @@ local function wake(lock, waiters)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]
     if not first then return false end
-    local channel, number = string.match(first, '^(.*) (%x+)$')
+    local channel, number = string.match(first, '^(%S+) (%x+)')
     local receivers = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
     if type(receivers) == 'table' then return false end
     if receivers > 0 then return true end
