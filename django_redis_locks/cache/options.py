@@ -37,6 +37,8 @@ SYNONYMS = {
     "none_timeout": "none_ttl",
     "background": "refresh",
     "retry_after_error": "error_ttl",
+    "condition": "store_if",
+    "should_cache_fn": "store_if",
 }
 """Names of the options in other libraries."""
 
@@ -75,7 +77,8 @@ class LoadOptions(TypedDict, total=False):
         cache: alias of ``CACHES``, or the cache.
         version: version of the key, as for the cache's own ``get``.
         using: alias of the locks on the server that coordinates loads. Without effect for a Redis cache.
-        ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
+        ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own. Or a
+            function that takes a loaded value, but not None, and returns that.
         stale: for how long after that it is served while one caller loads it again, or when the loader fails.
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.
         refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a
@@ -92,6 +95,7 @@ class LoadOptions(TypedDict, total=False):
             limit.
         start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
+        store_if: a function that takes a loaded value; if its result is false, the value is returned and not stored.
         jitter: the largest share of ``ttl`` by which a value becomes stale earlier, at random, so that values that were
             stored together don't become stale together.
         stale_if_error: serve a stale value if the loader fails.
@@ -105,7 +109,7 @@ class LoadOptions(TypedDict, total=False):
     cache: str | BaseCache
     version: int | None
     using: str | None
-    ttl: Duration | None
+    ttl: Duration | Callable[[Any], Duration | None] | None
     stale: Duration
     early: float | XFetch | None
     refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
@@ -116,6 +120,7 @@ class LoadOptions(TypedDict, total=False):
     max_hold: Duration | None
     start_within: Duration
     none_ttl: Duration
+    store_if: Callable[[Any], object] | None
     jitter: float
     stale_if_error: bool
     error_ttl: Duration | None
@@ -137,6 +142,7 @@ class CheckedOptions:
     max_hold: float = inf
     start_within: float = 30.0
     none_ttl: float = 60.0
+    store_if: Callable[[Any], object] | None = None
     jitter: float = 0.1
     stale_if_error: bool = True
     error_ttl: float | None = None
@@ -164,6 +170,8 @@ def options(given: Mapping[str, Any]) -> CheckedOptions:
     made = CheckedOptions(**checked)
     if made.early is not None and made.ttl is None:
         raise ValueError("early needs a ttl: a value that is kept for ever is never refreshed")
+    if isinstance(made.early, float | int) and callable(made.ttl):
+        raise ValueError("a ttl that is a function has no share: use early=XFetch(), or a ttl in seconds")
     return made
 
 
@@ -179,6 +187,16 @@ def seconds_or_ever(value: Any, name: str) -> Any:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -inf < seconds < inf:
         raise ValueError(f"{name} is a number of seconds, a timedelta, or None for ever, not {value!r}")
     return seconds
+
+
+def _ttl(value: Any, name: str) -> Any:
+    return value if callable(value) else seconds_or_ever(value, name)
+
+
+def _function_or_none(value: Any, name: str) -> Any:
+    if value is None or callable(value):
+        return value
+    raise ValueError(f"{name} is a function that takes the loaded value, not {value!r}")
 
 
 _seconds = partial(durations.wait_seconds, for_ever=False)
@@ -217,7 +235,7 @@ def _refresh(value: Any, name: str) -> Any:
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "ttl": seconds_or_ever,
+    "ttl": _ttl,
     "stale": _seconds,
     "early": _early,
     "refresh": _refresh,
@@ -227,6 +245,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "max_hold": _or_ever,
     "start_within": _positive,
     "none_ttl": _seconds,
+    "store_if": _function_or_none,
     "jitter": _share,
     "stale_if_error": validate_flag,
     "error_ttl": _seconds_or_none,

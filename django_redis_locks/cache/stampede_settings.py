@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,15 +64,18 @@ def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOpt
         ValueError: an option is out of its range.
     """
     alias = cache if type(cache) is str else alias_of(cache)
-    if "default" in given:  # equal defaults of other calls must not replace it
-        rest = {name: value for name, value in given.items() if name != "default"}
-        return replace(options_for(alias, rest), default=given["default"])
-    try:
-        return _known(alias, **given)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
+    if _OF_ONE_CALL.isdisjoint(given) and not callable(given.get("ttl")):
+        try:
+            return _known(alias, **given)
+        except TypeError as error:
+            if "unhashable" not in str(error):
+                raise
     return _checked(alias, **given)
+
+
+_OF_ONE_CALL: Final = frozenset(("default", "store_if"))
+"""Options that aren't remembered: equal defaults of other calls must not replace this one, and a function may be made
+anew for each call."""
 
 
 def _checked(alias: str, /, **given: Any) -> load_options.CheckedOptions:
@@ -93,6 +95,7 @@ def completed(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
+@lru_cache(64)
 def _preset(alias: str) -> Mapping[str, Any]:
     """The options in the entry of a ``StampedeCache``; empty for other caches."""
     entry = caches.settings.get(alias, {})
@@ -100,6 +103,9 @@ def _preset(alias: str) -> Mapping[str, Any]:
         return {}
     params = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
     return read_entry(entry.get("LOCATION"), params, caches.settings)[1]
+
+
+on_settings_change(_preset.cache_clear)
 
 
 def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
@@ -150,7 +156,7 @@ def _location(where: str, location: Any, table: Mapping[str, Any]) -> Iterator[P
 
 def _ttl(where: str, entry: Mapping[str, Any]) -> Iterator[Problem]:
     try:
-        load_options.options({"ttl": entry.get("TIMEOUT", DEFAULT_TIMEOUT)})
+        load_options.seconds_or_ever(entry.get("TIMEOUT", DEFAULT_TIMEOUT), "ttl")
     except ValueError as error:
         yield Problem("E043", f"{where}: {str(error).replace('ttl', 'TIMEOUT')}.")
     given = entry.get("OPTIONS", {})

@@ -52,6 +52,17 @@ def test_get_many_calls_the_function_for_each_missing_value() -> None:
     assert price.get_many([]) == []
 
 
+def test_functions_as_options_decide_for_each_value() -> None:
+    """Also in a batch."""
+
+    @cached("quote:{seconds}", ttl=lambda seconds: seconds, store_if=lambda seconds: seconds != 5, jitter=0, info=True)
+    def quote(seconds: int) -> int:
+        return seconds
+
+    assert [quote(30).fresh_for, *(found.fresh_for for found in quote.get_many([40, 5]))] == [30, 40, None]
+    assert [quote(seconds).source for seconds in (30, 40, 5)] == ["hit", "hit", "loaded"]
+
+
 def test_get_many_with_the_option_many_loads_all_in_one_call() -> None:
     """[S17] Values that `many` doesn't return are None."""
     asked: list[Any] = []

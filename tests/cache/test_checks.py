@@ -48,6 +48,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "Use 'thread'",
     ),
     "on-timeout": ("E043", {"OPTIONS": {"ON_TIMEOUT": "default"}}, "ON_TIMEOUT is one of 'load', 'raise'", ""),
+    "function-timeout": ("E043", {"TIMEOUT": len}, "TIMEOUT is a number of seconds", ""),
     "own-timeout": ("E043", {"TIMEOUT": "long"}, "TIMEOUT is a number of seconds", ""),
     "early-for-ever": ("E043", {"TIMEOUT": None, "OPTIONS": {"EARLY": 0.8}}, "EARLY needs a TIMEOUT", ""),
     "using": ("E044", {"OPTIONS": {"USING": "defualt"}}, "USING 'defualt' isn't in REDIS_LOCKS", "'default'?"),

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.core.cache import caches
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from django_redis_locks.cache import LoadContext, LoadFailed, get_or_load, invalidate
+from django_redis_locks.cache import LoadContext, LoadFailed, XFetch, get_or_load, get_or_load_many, invalidate
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
@@ -40,6 +41,37 @@ def test_loader_sets_the_ttl_of_its_value(callers: Callers) -> None:
 
     assert callers.load("k", load, ttl=600, jitter=0).fresh_for == 0.05
     eventually(lambda: caches[HERE].get("k") is None)
+
+
+def test_function_as_ttl_decides_for_each_value(callers: Callers) -> None:
+    """None has its own option, and what the loader sets precedes."""
+
+    def sets_ttl(context: Any) -> int:
+        context.ttl = 7
+        return 600
+
+    options: dict[str, Any] = {"ttl": lambda seconds: seconds, "jitter": 0, "none_ttl": 9, "early": XFetch()}
+    for number, (loader, fresh_for) in enumerate(((300, 300), (timedelta(hours=1), 3600), (None, 9), (sets_ttl, 7))):
+        assert callers.load(f"k{number}", loader, **options).fresh_for == fresh_for
+    assert callers.load("ever", "value", ttl=lambda _: None).fresh_for is None
+    assert callers.load("default", "value", jitter=0, ttl=lambda _: DEFAULT_TIMEOUT).fresh_for == 300
+    assert callers.value("unstored", 0, **options) == 0
+    with pytest.raises(ValueError, match="ttl is a number of seconds"):
+        callers.load("wrong", "one hour", **options)
+    assert [key for key in ("k0", "unstored", "wrong") if caches[HERE].get(key, "none") != "none"] == ["k0"]
+    many = callers.call(get_or_load_many, ["a", "bb"], lambda _: {"a": 10, "bb": 20}, info=True, **at(HERE), **options)
+    assert [found.fresh_for for found in many.values()] == [10, 20]
+
+
+def test_value_that_store_if_refuses_is_returned_and_not_stored(callers: Callers) -> None:
+    """[S40] Callers of other processes don't wait for it. None is passed to it, too."""
+    options: dict[str, Any] = {"store_if": bool, "cache": THERE}
+    for number, (value, stored) in enumerate((("full", True), ("", False), (None, False))):
+        assert callers.value(f"k{number}", value, **options) == value
+        assert callers.value(f"k{number}", "next", **options) == (value if stored else "next")
+    many = callers.call(get_or_load_many, ["a", "b"], lambda _: {"a": 1}, **at(HERE), store_if=bool)
+    assert many == {"a": 1, "b": None}
+    assert (caches[HERE].get("a"), caches[HERE].get("b", "none")) == (1, "none")
 
 
 def test_value_with_a_ttl_of_zero_is_shared_and_not_stored(callers: Callers) -> None:

@@ -13,7 +13,10 @@ from django_redis_locks.cache import StampedeCache, get_or_load
 from tests.docs.examples import Names, after, after_each, given, problems_of
 
 
-@given(*(f"howto/caching:{name}" for name in ("usual", "invalidate", "many", "async", "context", "pages", "counters")))
+EMPTY = ("usual", "invalidate", "many", "async", "context", "by-value", "pages", "counters")
+
+
+@given(*(f"howto/caching:{name}" for name in EMPTY))
 def empty() -> Names:
     cache.clear()
     return {}
@@ -86,5 +89,6 @@ after_each(
     {
         "howto/caching:pages": lambda names: names["sales"](RequestFactory().get("/sales/")).text == "40 sold",
         "howto/caching:context": lambda names: names["euro"] == 1.08,
+        "howto/caching:by-value": lambda names: names["quote"]("eur")["final"] and names["quote"].key("eur") in cache,
     }
 )

@@ -81,9 +81,11 @@ class LoadRequest:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds for which a value stays fresh; None: forever."""
-        ttl: float | None = self.options.ttl
-        return self.coordinator.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
+        """Seconds for which a value stays fresh; None: forever, or each value has its own ttl."""
+        ttl: Any = self.options.ttl
+        if ttl is DEFAULT_TIMEOUT:
+            return self.coordinator.default_ttl
+        return None if callable(ttl) else ttl
 
     @property
     def cacheable(self) -> bool:

@@ -6,11 +6,14 @@ from functools import partial
 from random import random
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+
 from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from ...core.runner import run
 from .. import metrics, values
+from ..options import seconds_or_ever
 from ..results import MISSING
 from . import transactions
 from .effects import Delete, Store
@@ -105,7 +108,7 @@ class LoadCompletion:
         fresh_for = self._lifetime(value)
         connections = yield from transactions.connections_of(request)
         source: Source = "unlocked" if claim is None and request.cacheable else "loaded"
-        if fresh_for == 0 or not self._context.may_store:
+        if fresh_for == 0 or not self._may_store(value):
             if claim is not None:
                 yield from give_up_claim(
                     request, claim, request.coordinator.performer.tuning.unstored_note_ttl, REASON_NOT_STORED
@@ -234,6 +237,10 @@ class LoadCompletion:
             value, seconds = values.wrap(value, fresh_for), fresh_for + options.stale
         return Store(request.user_key, request.version, request.key, value, seconds)
 
+    def _may_store(self, value: Any) -> bool:
+        store_if = self._request.options.store_if
+        return self._context.may_store and (store_if is None or bool(store_if(value)))
+
     def _lifetime(self, value: Any) -> float | None:
         """Return the seconds for which the loaded value is fresh; None: forever, 0: it isn't stored."""
         request = self._request
@@ -242,6 +249,9 @@ class LoadCompletion:
             ttl = self._context.ttl
         elif value is None:
             ttl = request.options.none_ttl if request.ttl is None else min(request.options.none_ttl, request.ttl)
+        elif callable(request.options.ttl):
+            ttl = seconds_or_ever(request.options.ttl(value), "ttl")
+            ttl = request.coordinator.default_ttl if ttl is DEFAULT_TIMEOUT else ttl
         else:
             ttl = request.ttl
         if ttl is None:

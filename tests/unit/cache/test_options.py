@@ -59,6 +59,8 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "stale must be seconds": [{"stale": "5"}],
     "early is None, a fraction": [{"early": 0}, {"early": 1}, {"early": True}, {"early": XFetch}],
     "early needs a ttl": [{"early": 0.5, "ttl": None}],
+    "a ttl that is a function has no share": [{"early": 0.5, "ttl": len}],
+    "store_if is a function": [{"store_if": True}],
     "refresh is one of 'inline', 'thread', 'celery', or a callable": [{"refresh": "later"}],
     "wait must be 0 or more": [{"wait": -2}],
     "on_timeout is one of 'load', 'default', 'raise'": [{"on_timeout": "skip"}],
@@ -82,6 +84,7 @@ def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
         "expire": "ttl",
         "lease": "max_hold",
         "on_conflict": "on_timeout",
+        "condition": "store_if",
         "stael": "stale",
         "lock_timeout": "wait",
     }
