@@ -52,10 +52,11 @@ ROOT_URLCONF = "project.urls"
 WSGI_APPLICATION = "project.wsgi.application"
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
 
-CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL", "redis://127.0.0.1:6379/1")
+CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL", urlsplit(REDIS_URL)._replace(path="/1").geturl())
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_REDIS_LOCKS_DEFAULTS = {"lock_expire": 20}  # an option of all tasks, unless a task or a call has its own
 CELERY_BEAT_SCHEDULE = {"take-stock": {"task": "shop.take_stock", "schedule": 60.0}}
 if "JOURNAL" in os.environ:  # make demo-celery counts what happens, and compares
     CELERY_IMPORTS = ["shop.plain"]

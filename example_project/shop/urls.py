@@ -13,5 +13,6 @@ urlpatterns = [
     path("in-block/<int:product_id>/buy", views.buy_in_block, name="in-block"),
     path("reports/sales/", views.sales, name="sales"),
     path("reports/sales/unguarded/", views.sales_unguarded, name="sales-unguarded"),
+    path("orders/<int:order_id>/confirm", views.confirm, name="confirm"),
     path("restock", views.restock, name="restock"),
 ]

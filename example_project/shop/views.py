@@ -1,6 +1,8 @@
-"""Five ways to buy, which differ in one line: the lock. And two ways to show a report."""
+"""Five ways to buy, which differ in one line: the lock. Two ways to show a report. And a job that a request submits."""
 
 from __future__ import annotations
+
+from math import ceil
 
 from django.db import transaction
 from django.db.models import Count
@@ -10,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django.views.decorators.vary import vary_on_headers
 
+from celery_locks import DuplicateTask
 from django_redis_locks import locks, redis_lock
 from django_redis_locks.cache import invalidate
 
@@ -17,6 +20,7 @@ from . import reports
 from .by_hand import locked_by_hand
 from .checkout import sell
 from .models import Order, Product
+from .tasks import confirm_order
 
 STOCK = 40
 KINDS = {200: "sold", 409: "busy", 410: "gone"}
@@ -76,6 +80,20 @@ def sales(request: HttpRequest) -> HttpResponse:
 @transaction.non_atomic_requests
 def sales_unguarded(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "shop/sales.html", {"report": reports.sales_unguarded()})
+
+
+@require_POST
+def confirm(request: HttpRequest, order_id: int) -> HttpResponse:
+    """Mail the confirmation of an order, at most once a minute. Both options are for this call: the task's own ones
+    return the first confirmation, for an hour."""
+    try:
+        confirm_order.apply_async((order_id,), lock_on_duplicate="raise", idempotency_ttl=60)
+    except DuplicateTask as duplicate:
+        response = JsonResponse({"detail": f"The confirmation is {duplicate.state}."}, status=409)
+        if duplicate.retry_after is not None:  # it is known once the job runs or is done
+            response["Retry-After"] = str(ceil(duplicate.retry_after))
+        return response
+    return JsonResponse({"detail": "The confirmation will be sent."}, status=202)
 
 
 @require_POST

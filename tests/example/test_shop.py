@@ -56,6 +56,11 @@ def test_forms_sell_one_item_each_until_it_is_sold_out(shop: Shop):
     assert shop.buy("locked", 99)[0] == 404
 
 
+def test_confirmation_of_an_order_is_submitted_once(shop: Shop):
+    statuses = [post(f"{shop.url}/orders/{order}/confirm")[0] for order in (1, 1, 2)]
+    assert statuses == [202, 409, 202]
+
+
 def test_report_counts_an_order_until_a_restock(shop: Shop):
     """The one of before may be served for as long as the next one takes to make."""
     assert "<td>Coffee grinder<td>0<td>" in shop.report()
