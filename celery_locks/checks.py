@@ -13,6 +13,7 @@ from celery.schedules import schedule
 from celery.signals import worker_init
 from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - Django's name
 
+from .call_options import call_options, with_options
 from .options import TaskOptions, seconds
 from .task_settings import DEFAULT_VISIBILITY_TIMEOUT, has_results, redelivery_window
 
@@ -41,20 +42,20 @@ def task_warnings(app: Celery) -> Iterator[TaskWarning]:
     yield from _of_loads(app)
 
 
-def _of_results(task: TaskOptions) -> Iterator[TaskWarning]:
+def _of_results(task: TaskOptions, where: str = "") -> Iterator[TaskWarning]:
     ttl = seconds(task.idempotency_ttl)
     expires = task.app.conf.result_expires
     lifetime = expires.total_seconds() if isinstance(expires, timedelta) else expires
     if ttl and not has_results(task):
         yield TaskWarning(
             "celery_locks.W001",
-            f"Task {task.name} has an idempotency_ttl, but its results can't be read.",
+            f"Task {task.name} has an idempotency_ttl{where}, but its results can't be read.",
             "For that time a duplicate isn't run, and its caller never gets a result. Give the app a result_backend.",
         )
     elif lifetime and ttl > lifetime:
         yield TaskWarning(
             "celery_locks.W002",
-            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, but results are kept for {lifetime:g}.",
+            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds{where}, but results are kept for {lifetime:g}.",
             "A later duplicate would get a result that is gone. Raise result_expires, or shorten idempotency_ttl.",
         )
 
@@ -82,18 +83,34 @@ def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
 
 
 def _of_beat(task: TaskOptions) -> Iterator[TaskWarning]:
-    min_hold = seconds(task.lock_min_hold)
     for name, entry in (task.app.conf.beat_schedule or {}).items():
-        every: Any = entry.get("schedule")
-        every = getattr(every, "run_every", every) if type(every) is schedule else every
-        interval = every.total_seconds() if isinstance(every, timedelta) else every
-        if entry.get("task") == task.name and isinstance(interval, int | float) and min_hold >= interval:
+        if entry.get("task") != task.name:
+            continue
+        options = entry.get("options") or {}
+        try:
+            called = with_options(task, call_options(task, options))
+        except (TypeError, ValueError) as error:
             yield TaskWarning(
-                "celery_locks.W005",
-                f"Task {task.name} has a lock_min_hold of {min_hold:g} seconds, and beat sends it every {interval:g} "
-                f"({name}).",
-                "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
+                "celery_locks.W007",
+                f"Beat can't send its entry {name}: {error}.",
+                "Correct the options of the entry in beat_schedule.",
             )
+            continue
+        if "idempotency_ttl" in options:
+            yield from _of_results(called, f" in beat's entry {name}")
+        yield from _of_interval(called, name, entry.get("schedule"))
+
+
+def _of_interval(task: TaskOptions, name: str, every: Any) -> Iterator[TaskWarning]:
+    min_hold = seconds(task.lock_min_hold)
+    every = getattr(every, "run_every", every) if type(every) is schedule else every
+    interval = every.total_seconds() if isinstance(every, timedelta) else every
+    if isinstance(interval, int | float) and min_hold >= interval:
+        yield TaskWarning(
+            "celery_locks.W005",
+            f"Task {task.name} has a lock_min_hold of {min_hold:g} seconds, and beat sends it every {interval:g} ({name}).",
+            "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
+        )
 
 
 def _of_loads(app: Celery) -> Iterator[TaskWarning]:

@@ -54,7 +54,25 @@ def test_each_doubtful_option_has_its_documented_warning() -> None:
     assert set(re.findall(r"celery_locks\.W\d+(?=` \|)", page)) == {
         *WARNINGS,
         "celery_locks.W006",
-    }  # W006 isn't about a task
+        "celery_locks.W007",
+    }  # neither is about an option of a task
+
+
+def test_options_of_the_app_and_of_beats_entries_are_checked() -> None:
+    app = new_app()
+    app.conf.redis_locks_defaults = {"idempotency_ttl": 90_000}
+    declare(app, "a")
+    assert [warning.id for warning in task_warnings(app)] == ["celery_locks.W002"]
+    app = new_app()
+    declare(app, "a", ignore_result=True)
+    calls = {"one": {"idempotency_ttl": 60}, "two": {"lock_min_hold": 60}, "three": {"lock_min_holt": 60}, "four": {}}
+    app.conf.beat_schedule = {
+        name: {"task": "a", "schedule": 60.0, "options": options} for name, options in calls.items()
+    }
+    found = {warning.id[-4:]: warning.message for warning in task_warnings(app)}
+    assert set(found) == {"W001", "W005", "W007"}
+    assert "in beat's entry one" in found["W001"]
+    assert "there is no option lock_min_holt" in found["W007"]
 
 
 def test_limits_within_the_brokers_timeout_give_no_warning() -> None:
