@@ -80,7 +80,7 @@ types: ## Check types
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
+bench: ## Measure the speed beside other libraries, write the page and the charts (ROWS=hot,celery ROUNDS=3: print only)
 	@$(PYTHON) -m benchmarks.venvs
 	@.cache/bench/main/bin/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from .bench import Case
-from .rows.caches import PLAIN, SIZES
+from .rows.cache import PLAIN, SIZES
+from .scenarios.stampede import LOADER_SECONDS
 
-Cases = Mapping[str, Case]  # by row and name, such as "1 same"
+Cases = Mapping[str, Case]  # by row and name, such as "hot 8-threads"
 Figure = Callable[[Cases], float]
-
-LOADER_MS = 100
-"""The duration of the loader in row 7."""
 
 
 class Budget(NamedTuple):
@@ -32,6 +30,10 @@ class Budget(NamedTuple):
 class Verdict(NamedTuple):
     budget: Budget
     value: float
+
+    @property
+    def measured(self) -> bool:
+        return not math.isnan(self.value)
 
     @property
     def passed(self) -> bool:
@@ -73,107 +75,160 @@ def slowest(case: str, metric: str) -> Figure:
 
 def hit(getter: str) -> Figure:
     """The ratio to the plain get of the same cache: the worse one of the two value sizes."""
-    found = [ratio_to(f"7 {name}", getter, PLAIN[getter], "cpu") for name in SIZES]
+    found = [ratio_to(f"cache {name}", getter, PLAIN[getter], "cpu") for name in SIZES]
     return lambda cases: max(one(cases) for one in found)
 
 
-BUDGETS = [
-    Budget("1", "fixed lease: time vs. raw socket", ratio_to("1 same", "ours", "raw", "cpu"), 2.0),
-    Budget("1", "renewed: time vs. raw socket", ratio_to("1 same", "ours-renewed", "raw", "cpu"), 2.0),
-    Budget("1", "fixed lease: time vs. redis-py's Lock", ratio_to("1 same", "ours", "redis-py", "cpu"), 0.45),
-    Budget("1", "renewed: time vs. redis-py's Lock", ratio_to("1 same", "ours-renewed", "redis-py", "cpu"), 0.45),
-    Budget("1", "Python and C calls, fixed lease", figure("1 same", "ours", "calls"), 120, digits=0),
-    Budget("1", "Python and C calls, renewed", figure("1 same", "ours-renewed", "calls"), 120, digits=0),
-    Budget("1", "requests, fixed lease", figure("1 same", "ours", "requests"), 2),
-    Budget("1", "requests, renewed", figure("1 same", "ours-renewed", "requests"), 2),
+def speed(case: str, adapter: str, peer: str, metric: str) -> Figure:
+    """How many times as fast as the peer, by a metric of time."""
+    return lambda cases: 1 / ratio_to(case, adapter, peer, metric)(cases)
+
+
+ONE_CORE, TWO_CORES = "uncontended one-core", "uncontended two-cores"
+THREADS, FOUR, EIGHT, LONE = "hot 8-threads", "hot 4-processes-1ms", "hot 8-processes-1ms", "hot lone-waiter"
+ANOTHER, SAME = "celery another-job", "celery same-job"
+LOADER_MS = 1000 * LOADER_SECONDS
+
+UNCONTENDED = [
+    Budget("uncontended", "fixed lease: client CPU vs. raw socket", ratio_to(ONE_CORE, "ours", "raw", "client"), 2.5),
     Budget(
-        "2",
+        "uncontended", "renewed: client CPU vs. raw socket", ratio_to(ONE_CORE, "ours-renewed", "raw", "client"), 2.7
+    ),
+    Budget("uncontended", "fixed lease: CPU vs. raw socket", ratio_to(ONE_CORE, "ours", "raw", "cpu"), 2.3),
+    Budget("uncontended", "renewed: CPU vs. raw socket", ratio_to(ONE_CORE, "ours-renewed", "raw", "cpu"), 2.5),
+    Budget("uncontended", "fixed lease: CPU vs. redis-py's Lock", ratio_to(ONE_CORE, "ours", "redis-py", "cpu"), 0.44),
+    Budget(
+        "uncontended", "renewed: CPU vs. redis-py's Lock", ratio_to(ONE_CORE, "ours-renewed", "redis-py", "cpu"), 0.46
+    ),
+    Budget("uncontended", "fixed lease: Python and C calls", figure(ONE_CORE, "ours", "calls"), 60, digits=0),
+    Budget("uncontended", "renewed: Python and C calls", figure(ONE_CORE, "ours-renewed", "calls"), 70, digits=0),
+    Budget("uncontended", "fixed lease: requests", figure(ONE_CORE, "ours", "requests"), 2),
+    Budget("uncontended", "renewed: requests", figure(ONE_CORE, "ours-renewed", "requests"), 2),
+    Budget("uncontended", "two cores: elapsed time vs. raw socket", ratio_to(TWO_CORES, "ours", "raw", "us"), 1.7),
+]
+
+TASKS = [
+    Budget("tasks", "one task: CPU vs. raw connection", ratio_to("tasks one", "ours-tasks", "raw-tasks", "cpu"), 2.1),
+    Budget(
+        "tasks",
         "50 tasks: speed vs. redis-py's asyncio Lock",
-        lambda cases: 1 / ratio_to("2 50", "ours-tasks", "redis-py-tasks", "cpu")(cases),
-        3.0,
+        speed("tasks fifty", "ours-tasks", "redis-py-tasks", "cpu"),
+        5,
         at_least=True,
     ),
-    Budget("2", "50 tasks: connections", figure("2 50", "ours-tasks", "connections"), 3, digits=0),
+    Budget("tasks", "50 tasks: connections", figure("tasks fifty", "ours-tasks", "connections"), 3, digits=0),
+]
+
+HOT = [
     Budget(
-        "3",
-        "threads: acquisitions vs. baton",
-        ratio_to("3 threads", "ours", "baton", "acquisitions"),
-        0.8,
+        "hot", "8 threads: acquisitions vs. baton", ratio_to(THREADS, "ours", "baton", "acquisitions"), 1, at_least=True
+    ),
+    Budget("hot", "8 threads: requests per acquisition", figure(THREADS, "ours", "requests"), 1.3),
+    Budget(
+        "hot",
+        "4 processes, 1 ms: hand-off p50 vs. baton with redis-py",
+        ratio_to(FOUR, "ours", "baton-redis-py", "handoff_p50"),
+        1,
+    ),
+    Budget("hot", "8 processes, 1 ms: hand-off p50 vs. baton", ratio_to(EIGHT, "ours", "baton", "handoff_p50"), 4),
+    Budget(
+        "hot",
+        "8 processes, 1 ms: acquisitions vs. baton",
+        ratio_to(EIGHT, "ours", "baton", "acquisitions"),
+        0.9,
         at_least=True,
     ),
-    Budget("3", "threads: requests per acquisition", figure("3 threads", "ours", "requests"), 1.3),
+    Budget("hot", "8 processes, 1 ms: requests per acquisition", figure(EIGHT, "ours", "requests"), 2.2),
+    Budget("hot", "8 processes, 1 ms: same worker again, %", figure(EIGHT, "ours", "same"), 0, digits=1),
+    Budget("hot", "8 processes, 1 ms: longest wait, in turns", figure(EIGHT, "ours", "longest_turns"), 20),
+    Budget("hot", "lone waiter: p50 vs. baton", ratio_to(LONE, "ours", "baton", "p50"), 2.7),
+    Budget("hot", "overlapping critical sections", worst("overlaps", "hot"), 0, digits=0),
+]
+
+WAITERS = [
+    Budget("waiters", "threads: connections", figure("waiters threads", "ours", "connections"), 3, digits=0),
+    Budget("waiters", "threads: idle requests/s", figure("waiters threads", "ours", "idle_requests"), 5),
+    Budget("waiters", "threads: idle client CPU, %", figure("waiters threads", "ours", "idle_cpu"), 0.5),
     Budget(
-        "3",
-        "processes, 1 ms: acquisitions vs. baton",
-        ratio_to("3 processes-1ms", "ours", "baton", "acquisitions"),
-        0.93,
-        at_least=True,
+        "waiters",
+        "threads: time until all have acquired vs. baton",
+        ratio_to("waiters threads", "ours", "baton", "ms"),
+        1.5,
     ),
+    Budget("waiters", "threads: requests per acquisition", figure("waiters threads", "ours", "requests"), 1.3),
+    Budget("waiters", "tasks: connections", figure("waiters tasks", "ours-tasks", "connections"), 3, digits=0),
+    Budget("waiters", "tasks: idle requests/s", figure("waiters tasks", "ours-tasks", "idle_requests"), 5),
+    Budget("waiters", "tasks: idle client CPU, %", figure("waiters tasks", "ours-tasks", "idle_cpu"), 0.5),
+    Budget("waiters", "tasks: ms until all have acquired", figure("waiters tasks", "ours-tasks", "ms"), 200, digits=0),
+    Budget("waiters", "tasks: scripts per acquisition", figure("waiters tasks", "ours-tasks", "scripts"), 1.3),
+    Budget("waiters", "overlapping critical sections", worst("overlaps", "waiters"), 0, digits=0),
+]
+
+RENEWALS = [
+    Budget("renewals", f"{number} locks: {what}", figure(f"renewals {number}", "ours", metric), limit, digits=digits)
+    for number in (1000, 10000)
+    for what, metric, limit, digits in (
+        ("threads", "threads", 1, 0),
+        ("connections", "connections", 1, 0),
+        ("client CPU µs per renewal", "cpu_us", 25, 1),
+        ("lost", "lost", 0, 0),
+    )
+]
+
+MEMORY = [
+    Budget("memory", "bytes per lock", figure("memory held", "ours", "bytes"), 420, digits=0),
     Budget(
-        "3",
-        "processes, 1 ms: hand-off p50 vs. baton",
-        ratio_to("3 processes-1ms", "ours", "baton", "handoff_p50"),
-        2.0,
+        "memory",
+        "bytes per lock, without index and metadata",
+        figure("memory held", "ours-bare", "bytes"),
+        200,
+        digits=0,
     ),
-    Budget("3", "processes, 1 ms: requests per acquisition", figure("3 processes-1ms", "ours", "requests"), 3.2),
-    Budget("3", "processes, 1 ms: longest wait, in turns", figure("3 processes-1ms", "ours", "longest_turns"), 20),
-    Budget("3", "one waiter: p50 vs. baton", ratio_to("3 wake", "ours", "baton", "p50"), 2.0),
-    Budget("3", "overlapping critical sections", worst("overlaps", "3"), 0, digits=0),
-    Budget("4", "threads: connections", figure("4 threads", "ours", "connections"), 3, digits=0),
-    Budget("4", "threads: idle requests/s", figure("4 threads", "ours", "idle_requests"), 5),
-    Budget("4", "threads: idle client CPU, %", figure("4 threads", "ours", "idle_cpu"), 0.5),
-    Budget("4", "threads: time until all have acquired vs. baton", ratio_to("4 threads", "ours", "baton", "ms"), 1.5),
-    Budget("4", "threads: requests per acquisition", figure("4 threads", "ours", "requests"), 1.3),
-    Budget("4", "tasks: connections", figure("4 tasks", "ours-tasks", "connections"), 3, digits=0),
-    Budget("4", "tasks: idle requests/s", figure("4 tasks", "ours-tasks", "idle_requests"), 5),
-    Budget("4", "tasks: idle client CPU, %", figure("4 tasks", "ours-tasks", "idle_cpu"), 0.5),
-    Budget("4", "tasks: ms until all have acquired", figure("4 tasks", "ours-tasks", "ms"), 200, digits=0),
-    Budget("4", "tasks: scripts per acquisition", figure("4 tasks", "ours-tasks", "scripts"), 1.3),
-    Budget("4", "overlapping critical sections", worst("overlaps", "4"), 0, digits=0),
+    Budget("memory", "keys left per released lock", figure("memory held", "ours", "left_keys"), 0),
+]
+
+CACHE = [
     *(
-        Budget("5", f"{number} locks: {what}", figure(f"5 {number}", "ours", metric), limit, digits=digits)
-        for number in (1000, 10000)
-        for what, metric, limit, digits in (
-            ("threads", "threads", 1, 0),
-            ("connections", "connections", 1, 0),
-            ("client CPU µs per renewal", "cpu_us", 25, 1),
-            ("lost", "lost", 0, 0),
-        )
-    ),
-    Budget("6", "bytes per lock", figure("6 memory", "ours", "bytes"), 420, digits=0),
-    Budget("6", "bytes per lock, without index and metadata", figure("6 memory", "ours-bare", "bytes"), 200, digits=0),
-    Budget("6", "keys left per released lock", figure("6 memory", "ours", "left_keys"), 0),
-    *(
-        Budget("7", f"{callers}: {what}", figure, limit, digits=digits)
+        Budget("cache", f"{callers}: {what}", figure, limit, digits=digits)
         for callers, case, max_ms, max_commands in (
-            ("1 process, 200 callers", "7 one-process", LOADER_MS + 12, 0.1),
-            ("4 processes, 50 callers each", "7 four-processes", LOADER_MS + 15, 0.5),
+            ("1 process, 200 callers", "cache stampede-1-process", LOADER_MS + 12, 0.1),
+            ("4 processes, 50 callers each", "cache stampede-4-processes", LOADER_MS + 15, 0.5),
         )
         for what, figure, limit, digits in (
-            ("loader calls", worst("loads", "7", case), 1, 0),
-            ("errors", worst("errors", "7", case), 0, 0),
+            ("loader calls", worst("loads", "cache", case), 1, 0),
+            ("errors", worst("errors", "cache", case), 0, 0),
             ("p99 ms", slowest(case, "p99"), max_ms, 0),
             ("commands per get", slowest(case, "commands"), max_commands, 2),
         )
     ),
+    Budget("cache", "miss: calls of our functions", slowest("cache miss", "calls"), 120, digits=0),
+    Budget("cache", "miss: files with these functions", slowest("cache miss", "files"), 20, digits=0),
     *(
-        Budget("7", f"hit, {what}: vs. a plain get", hit(getter), 1.15)
-        for getter, what in (
-            ("ours-django-get", "Django's RedisCache"),
-            ("ours-django-redis-get", "django-redis"),
-            ("ours-locmem-get", "LocMemCache"),
-            ("ours-guarded-get", "StampedeCache.get"),
-            ("ours-guarded-or-set", "StampedeCache.get_or_set"),
+        Budget("cache", f"hit, {what}: vs. a plain get", hit(getter), limit)
+        for getter, what, limit in (
+            ("ours-django-get", "Django's RedisCache", 1.15),
+            ("ours-django-redis-get", "django-redis", 1.15),
+            ("ours-locmem-get", "LocMemCache", 1.5),
+            ("ours-guarded-get", "StampedeCache.get", 1.15),
+            ("ours-guarded-or-set", "StampedeCache.get_or_set", 1.15),
         )
-    ),
-    Budget("8", "different jobs: vs. plain Celery", ratio_to("8 unique", "ours-celery", "celery", "us"), 1.2),
-    Budget(
-        "8", "the same job: vs. celery-singleton", ratio_to("8 duplicate", "ours-celery", "celery-singleton", "us"), 0.5
     ),
 ]
 
+CELERY = [
+    Budget("celery", "another job: vs. plain Celery", ratio_to(ANOTHER, "ours-celery", "celery", "us"), 1.25),
+    Budget(
+        "celery", "another job: vs. celery-singleton", ratio_to(ANOTHER, "ours-celery", "celery-singleton", "us"), 1
+    ),
+    Budget("celery", "another job: vs. celery-once", ratio_to(ANOTHER, "ours-celery", "celery-once", "us"), 1),
+    Budget(
+        "celery", "the same job: vs. celery-singleton", ratio_to(SAME, "ours-celery", "celery-singleton", "us"), 0.4
+    ),
+]
+
+BUDGETS = [*UNCONTENDED, *TASKS, *HOT, *WAITERS, *RENEWALS, *MEMORY, *CACHE, *CELERY]
+
 
 def verdicts(cases: Cases) -> list[Verdict]:
-    """The verdicts of all budgets with a measured figure."""
-    found = [Verdict(budget, budget.figure(cases)) for budget in BUDGETS]
-    return [verdict for verdict in found if not math.isnan(verdict.value)]
+    """The verdicts of all budgets."""
+    return [Verdict(budget, budget.figure(cases)) for budget in BUDGETS]

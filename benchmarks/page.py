@@ -2,7 +2,7 @@
 
 Each part is between two comments. The text around them isn't changed.
 
-<!-- benchmark: row 1 -->
+<!-- benchmark: row hot -->
 ...
 <!-- benchmark: end -->
 """
@@ -49,7 +49,7 @@ def budgets(verdicts: list[Verdict]) -> str:
     for verdict in verdicts:
         budget = verdict.budget
         limit = f"{'≥' if budget.at_least else '≤'} {budget.limit:g}"
-        answer = "met" if verdict.passed else "**not met**"
+        answer = "met" if verdict.passed else "**not met**" if verdict.measured else "**not measured**"
         lines.append([budget.row, budget.promise, limit, shown(verdict.value, budget.digits, ""), answer])
     heading, *rest = lines
     return (

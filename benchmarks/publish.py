@@ -9,6 +9,7 @@ from . import charts, page
 from .bench import Bench
 from .budgets import verdicts
 from .machine import describe
+from .rows import ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explain" / "performance.md"
@@ -25,17 +26,14 @@ def save(bench: Bench) -> None:
     RAW.write_text(json.dumps({"facts": dict(facts), "cases": cases}, indent=1))
 
 
-def write(bench: Bench, rows: list[str]) -> None:
-    """Write the tables of these rows into the pages. `growth` has a chart and a machine table of its own."""
-    parts = {f"row {row}": page.row([case for case in bench.cases if case.row == row]) for row in rows}
+def write(bench: Bench) -> None:
+    """Write the tables of all rows into the pages, and draw the charts."""
+    parts = {f"row {row}": page.row([case for case in bench.cases if case.row == row]) for row in ROWS}
     cases = {f"{case.row} {case.name}": case for case in bench.cases}
     facts = describe(bench.server, bench.versions, bench.rounds)
-    if rows == ["growth"]:
-        parts["growth machine"] = page.machine(facts)
-        charts.lines(cases, ASSETS / "growth.svg")
-    else:
-        parts |= {"budgets": page.budgets(verdicts(cases)), "machine": page.machine(facts)}
-        charts.bars(cases, ASSETS / "performance.svg")
+    parts |= {"budgets": page.budgets(verdicts(cases)), "machine": page.machine(facts)}
+    charts.bars(cases, ASSETS / "performance.svg")
+    charts.lines(cases, ASSETS / "growth.svg")
     filled = page.fill("\0".join(path.read_text() for path in PAGES), parts)
     for path, text in zip(PAGES, filled.split("\0"), strict=True):
         path.write_text(text)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .adapters import ADAPTERS
 from .bench import Case, label
-from .rows.caches import PLAIN
+from .rows.cache import PLAIN
 from .rows.growth import TOPICS
 
 
@@ -32,9 +32,16 @@ def ratio_column(heading: str, metric: str, peer: str) -> Column:
     return Column(heading, lambda case, adapter: case.ratio(adapter, peer, metric), 2, " ×")
 
 
+def plain_column(heading: str) -> Column:
+    """Compared with the cache's own method."""
+    return Column(heading, lambda case, adapter: case.ratio(adapter, PLAIN[adapter], "cpu"), 2, " ×")
+
+
 HOT = [
     metric_column("acquisitions/s", "acquisitions"),
+    ratio_column("vs. baton", "acquisitions", "baton"),
     metric_column("hand-off p50 µs", "handoff_p50"),
+    ratio_column("vs. baton", "handoff_p50", "baton"),
     metric_column("p99 µs", "handoff_p99"),
     metric_column("same worker again", "same", 0, " %"),
     metric_column("max/min per worker", "spread", 2),
@@ -46,6 +53,7 @@ HOT = [
 
 TASKS = [
     metric_column("CPU µs", "cpu", 1),
+    ratio_column("vs. raw socket", "cpu", "raw-tasks"),
     Column("speed vs. redis-py", lambda case, adapter: 1 / case.ratio(adapter, "redis-py-tasks", "cpu"), 2, " ×"),
     metric_column("pairs/s", "pairs"),
     metric_column("connections", "connections"),
@@ -75,13 +83,14 @@ RENEWALS = [
 ]
 
 VIEWS = {
-    "1 same": View(
+    "uncontended one-core": View(
         "Acquire and release by one thread",
         [
             metric_column("CPU µs", "cpu", 1),
             ratio_column("vs. raw socket", "cpu", "raw"),
             ratio_column("vs. redis-py", "cpu", "redis-py"),
             metric_column("client CPU µs", "client", 1),
+            ratio_column("vs. raw socket", "client", "raw"),
             metric_column("server CPU µs", "server", 1),
             metric_column("elapsed µs", "us", 1),
             metric_column("calls", "calls"),
@@ -90,7 +99,7 @@ VIEWS = {
             metric_column("connections", "connections"),
         ],
     ),
-    "1 split": View(
+    "uncontended two-cores": View(
         "The same, client and server on different cores",
         [
             metric_column("elapsed µs", "us", 1),
@@ -98,25 +107,27 @@ VIEWS = {
             ratio_column("vs. redis-py", "us", "redis-py"),
         ],
     ),
-    "2 1": View("One task", TASKS),
-    "2 50": View("50 tasks with 50 keys", TASKS),
-    "3 threads": View("8 threads of one process, empty critical section", HOT),
-    "3 processes-1ms": View("8 processes, critical section of 1 ms", HOT),
-    "3 processes": View("8 processes, empty critical section", HOT),
-    "3 wake": View(
+    "tasks one": View("One task", TASKS),
+    "tasks fifty": View("50 tasks with 50 keys", TASKS),
+    "hot 8-threads": View("8 threads of one process, empty critical section", HOT),
+    "hot 4-processes-1ms": View("4 processes, critical section of 1 ms", HOT),
+    "hot 8-processes-1ms": View("8 processes, critical section of 1 ms", HOT),
+    "hot 8-processes": View("8 processes, empty critical section", HOT),
+    "hot lone-waiter": View(
         "One waiter in another process: time from the release to its acquisition",
         [
             metric_column("p50 ms", "p50", 2),
+            ratio_column("vs. baton", "p50", "baton"),
             metric_column("p99 ms", "p99", 2),
             metric_column("requests per acquisition", "requests", 1),
             metric_column("overlaps", "overlaps"),
         ],
     ),
-    "4 threads": View("500 threads wait for one lock", WAITERS),
-    "4 tasks": View("500 tasks wait for one lock", WAITERS),
-    "5 1000": View("1 000 locks, lease of 6 s", RENEWALS),
-    "5 10000": View("10 000 locks, lease of 6 s", RENEWALS),
-    "6 memory": View(
+    "waiters threads": View("500 threads wait for one lock", WAITERS),
+    "waiters tasks": View("500 tasks wait for one lock", WAITERS),
+    "renewals 1000": View("1 000 locks, lease of 6 s", RENEWALS),
+    "renewals 10000": View("10 000 locks, lease of 6 s", RENEWALS),
+    "memory held": View(
         "Keys of 9 characters, 2 000 locks held at once",
         [
             metric_column("bytes per lock", "bytes"),
@@ -131,11 +142,13 @@ SUBMISSIONS = [
     metric_column("elapsed µs", "us", 1),
     ratio_column("vs. plain Celery", "us", "celery"),
     ratio_column("vs. celery-singleton", "us", "celery-singleton"),
+    ratio_column("vs. celery-once", "us", "celery-once"),
     metric_column("client CPU µs", "client", 1),
+    ratio_column("vs. plain Celery", "client", "celery"),
 ]
 VIEWS |= {
-    "8 unique": View("A different job each time", SUBMISSIONS),
-    "8 duplicate": View("The same job each time", SUBMISSIONS),
+    "celery another-job": View("Another job each time", SUBMISSIONS),
+    "celery same-job": View("The same job each time", SUBMISSIONS),
 }
 
 LOADS = [
@@ -147,17 +160,26 @@ LOADS = [
     metric_column("requests per get", "requests", 2),
     metric_column("connections", "connections"),
 ]
+MISSES = [
+    metric_column("CPU µs", "cpu", 1),
+    plain_column("vs. the cache's get_or_set"),
+    metric_column("client CPU µs", "client", 1),
+    metric_column("elapsed µs", "us", 1),
+    metric_column("calls of its functions", "calls"),
+    metric_column("in files", "files"),
+]
 HITS = [
     metric_column("CPU µs", "cpu", 1),
-    Column("vs. plain get", lambda case, adapter: case.ratio(adapter, PLAIN[adapter], "cpu"), 2, " ×"),
+    plain_column("vs. plain get"),
     metric_column("client CPU µs", "client", 1),
     metric_column("elapsed µs", "us", 1),
 ]
 VIEWS |= {
-    "7 one-process": View("200 threads or tasks of one process", LOADS),
-    "7 four-processes": View("4 processes with 50 threads or tasks each", LOADS),
-    "7 hit": View("Cache hit, the value is a number", HITS),
-    "7 hit-10k": View("Cache hit, the value is 10 KB of text", HITS),
+    "cache stampede-1-process": View("200 threads or tasks of one process", LOADS),
+    "cache stampede-4-processes": View("4 processes with 50 threads or tasks each", LOADS),
+    "cache miss": View("A miss, the loader returns at once", MISSES),
+    "cache hit": View("Cache hit, the value is a number", HITS),
+    "cache hit-10k": View("Cache hit, the value is 10 KB of text", HITS),
 }
 
 

@@ -16,6 +16,7 @@ class Peer(NamedTuple):
 ADAPTERS = {
     "raw": Peer("raw socket", "raw:RawSocket"),
     "baton": Peer("BLPOP baton on raw sockets", "raw:Baton"),
+    "baton-redis-py": Peer("BLPOP baton with redis-py", "redispy:Baton", "redis"),
     "ours": Peer("django-redis-locks", "ours:Ours", "django-redis-locks"),
     "ours-renewed": Peer("django-redis-locks, renewed", "ours:OursRenewed", "django-redis-locks"),
     "ours-bare": Peer("django-redis-locks, without index and metadata", "ours:OursBare", "django-redis-locks"),
@@ -51,6 +52,8 @@ ADAPTERS = {
     "python-redis-lock-load": Peer("python-redis-lock's Django cache", "caches:PythonRedisLock", "python-redis-lock"),
     "django-load": Peer("Django RedisCache.get_or_set", "caches:Django", "Django"),
     "django-redis-load": Peer("django-redis get_or_set", "caches:DjangoRedis", "django-redis"),
+    "locmem-load": Peer("LocMemCache.get_or_set", "caches:Locmem", "Django"),
+    "ours-locmem-load": Peer("get_or_load on LocMemCache", "ours_cache:OursLocmem", "django-redis-locks"),
     "django-get": Peer("Django RedisCache.get", "caches:Django", "Django"),
     "django-redis-get": Peer("django-redis get", "caches:DjangoRedis", "django-redis"),
     "locmem-get": Peer("LocMemCache.get", "caches:Locmem", "Django"),

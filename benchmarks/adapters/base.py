@@ -65,6 +65,9 @@ class TaskAdapter:
 class Cache:
     """A cache with loaders, for threads. One object per process."""
 
+    package = ""
+    """The package whose calls the `misses` scenario counts; empty for none."""
+
     def __init__(self, url: str) -> None:
         self.url = url
 

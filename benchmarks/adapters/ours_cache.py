@@ -20,6 +20,8 @@ def no_loader() -> Any:
 class Ours(Django):
     """`get_or_load` on Django's own cache."""
 
+    package = "django_redis_locks"
+
     def load(self, key: str, loader: Callable[[], Any]) -> Any:
         return get_or_load(key, loader, ttl=TTL)
 
@@ -46,6 +48,8 @@ class OursTasks(TaskCache):
 
 class Guarded(Django):
     """`StampedeCache`: its `get_or_set` loads once."""
+
+    package = Ours.package
 
     def load(self, key: str, loader: Callable[[], Any]) -> Any:
         return caches["guarded"].get_or_set(key, loader, TTL)

@@ -36,6 +36,24 @@ class RedisPyBigPool(RedisPy):
         self.client = redis.Redis.from_url(url, max_connections=5000)
 
 
+class Baton(Adapter):
+    """The baton of `raw.Baton`, passed with redis-py: the minimum of a hand-over for a library on redis-py."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.client: Any = redis.Redis.from_url(url, socket_timeout=None)  # its default is 5 s
+
+    def prepare(self, key: str) -> None:
+        self.client.lpush(key, 1)
+
+    def acquire(self, key: str) -> str:
+        self.client.blpop(key)
+        return key
+
+    def release(self, held: str) -> None:
+        self.client.lpush(held, 1)
+
+
 class RedisPyTasks(TaskAdapter):
     options: dict[str, Any] = {}  # noqa: RUF012 - never changed
 

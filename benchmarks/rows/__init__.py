@@ -1,4 +1,4 @@
-"""The rows of the table: which adapters meet which scenario."""
+"""The rows: which adapters run which scenario. A row has the name of its module here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..bench import Bench
-from . import caches, growth, hot, others, uncontended
+from . import cache, celery, growth, hot, memory, renewals, tasks, uncontended, waiters
 
 
 class Row(NamedTuple):
@@ -15,14 +15,13 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "1": Row("One lock without contention", uncontended.run),
-    "2": Row("asyncio", others.tasks),
-    "3": Row("One hot lock", hot.run),
-    "4": Row("500 waiters for one lock", others.waiters),
-    "5": Row("Many locks renewed", others.renewals),
-    "6": Row("Memory in Redis per held lock", others.memory),
-    "7": Row("One missing value, 200 callers, a loader of 100 ms", caches.run),
-    "8": Row("Celery: one job submitted", others.submissions),
+    "uncontended": Row("One lock without contention", uncontended.run),
+    "tasks": Row("Tasks of asyncio", tasks.run),
+    "hot": Row("One hot lock", hot.run),
+    "waiters": Row("500 waiters for one lock", waiters.run),
+    "renewals": Row("Many locks renewed", renewals.run),
+    "memory": Row("Memory in Redis per held lock", memory.run),
+    "cache": Row("Cached values: stampedes, a miss, hits", cache.run),
+    "celery": Row("Celery: one job submitted", celery.run),
     "growth": Row("How the cost grows", growth.run),
 }
-USUAL = [number for number in ROWS if number != "growth"]  # the default

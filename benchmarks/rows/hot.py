@@ -1,27 +1,33 @@
-"""Row 3: one lock that all workers contend for."""
+"""One lock that all workers contend for, and one waiter for a lock that is released."""
 
 from __future__ import annotations
 
 from ..bench import Bench, Case
 from ..stats import percentile
 
-THREADS = ["baton", "ours", "python-redis-lock", "redis-py", "redlock-ng", "pottery"]
-EMPTY = ["baton", "ours", "python-redis-lock", "redis-py"]
+LIBRARIES = ["ours", "python-redis-lock", "redis-py", "redlock-ng", "pottery"]
+EMPTY_SECTION = ["baton", "ours", "python-redis-lock", "redis-py"]
+SECTION = 0.001  # seconds
 
 
 def run(bench: Bench) -> None:
-    arguments = {"seconds": 0.7}
-    for name, adapters, processes, section in (
-        ("threads", THREADS, False, 0.0),
-        ("processes-1ms", THREADS, True, 0.001),
-        ("processes", EMPTY, True, 0.0),
+    for name, adapters, workers, processes, section in (
+        ("8-threads", ["baton", *LIBRARIES], 8, False, 0.0),
+        ("4-processes-1ms", ["baton", "baton-redis-py", *LIBRARIES], 4, True, SECTION),
+        ("8-processes-1ms", ["baton", "baton-redis-py", *LIBRARIES], 8, True, SECTION),
+        ("8-processes", EMPTY_SECTION, 8, True, 0.0),
     ):
-        case = bench.case("3", name, "none")
         bench.run_one_by_one(
-            case, adapters, "hot", arguments=arguments, workers=8, processes=processes, section=section
+            bench.case("hot", name, "none"),
+            adapters,
+            "hot",
+            arguments={"seconds": 0.7},
+            workers=workers,
+            processes=processes,
+            section=section,
         )
-    case = bench.case("3", "wake", "none")
-    bench.run_one_by_one(case, THREADS, "wake", arguments={"seconds": 1.2})
+    case = bench.case("hot", "lone-waiter", "none")
+    bench.run_one_by_one(case, ["baton", "baton-redis-py", *LIBRARIES], "wake", arguments={"seconds": 1.2})
     pool(case)
 
 

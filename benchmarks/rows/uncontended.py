@@ -1,10 +1,10 @@
-"""Row 1: one lock without contention."""
+"""One lock that one thread acquires and releases."""
 
 from __future__ import annotations
 
 from ..bench import Bench
 
-PEERS = [
+ADAPTERS = [
     "raw",
     "ours",
     "ours-renewed",
@@ -17,7 +17,7 @@ PEERS = [
 
 
 def run(bench: Bench) -> None:
-    same, split = bench.case("1", "same", "same"), bench.case("1", "split", "split")
-    bench.run_one_by_one(same, PEERS, "uncontended", max_rounds=1)  # counts, which are exact
-    bench.run_interleaved(same, PEERS, "uncontended", seconds=0.08)
-    bench.run_interleaved(split, PEERS, "uncontended", seconds=0.08)
+    one_core, two_cores = bench.case("uncontended", "one-core", "same"), bench.case("uncontended", "two-cores", "split")
+    bench.run_one_by_one(one_core, ADAPTERS, "uncontended", max_rounds=1)  # counts, which are exact
+    bench.run_interleaved(one_core, ADAPTERS, "uncontended", seconds=0.08)
+    bench.run_interleaved(two_cores, ADAPTERS, "uncontended", seconds=0.08)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from ..probe import Probe
 from ..stats import Figures
+from .timing import per_operation
 
 WARM = 200
-BATCH = 10
 
 
 class Scenario:
@@ -28,20 +27,7 @@ class Scenario:
         self._gets(WARM)
 
     def measure(self, *, seconds: float) -> Figures:
-        done = 0
-        server, client = self.probe.cpu(), time.process_time()
-        start = now = time.perf_counter()
-        while now < start + seconds:
-            self._gets(BATCH)
-            done += BATCH
-            now = time.perf_counter()
-        client = time.process_time() - client
-        server = self.probe.cpu() - server
-        return {
-            "us": (now - start) / done * 1e6,
-            "cpu": (client + server) / done * 1e6,
-            "client": client / done * 1e6,
-        }
+        return per_operation(self._gets, seconds, self.probe)
 
     def _gets(self, number: int) -> None:
         get = self.get

@@ -25,9 +25,9 @@ class Scenario:
         self.workers = workers
         self.probe = Probe(url)
 
-    def measure(self, *, seconds: float, workers: int = 0) -> dict[str, Any]:
-        """workers: how many of them run; 0 for all."""
-        workers = workers or self.workers
+    def measure(self, *, seconds: float, waiting: int = 0) -> dict[str, Any]:
+        """waiting: how many workers contend, besides the one that holds the lock; 0 for all."""
+        workers = waiting + 1 if waiting else self.workers
         before = self.probe.counters()
         start = time.monotonic_ns() + LEAD
         end = start + int(seconds * SECOND)

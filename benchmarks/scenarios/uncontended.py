@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import cProfile
+import itertools
 import math
 import os
 import threading
-import time
+from collections.abc import Iterator
 
 from ..adapters.base import Adapter
 from ..probe import Probe
 from ..stats import Figures
+from .timing import per_operation
 
 WARM = 200
 COUNTED = 500
-BATCH = 10
 FEW = 50
 ADAPTER_CALLS = 2  # the adapter's acquire and release, which don't belong to the library
 
 
 class Scenario:
     def __init__(self, make: type[Adapter], url: str) -> None:
-        self.key = f"bench:{os.getpid()}"  # other workers warm up at the same time
+        self.keys: Iterator[str] = itertools.repeat(f"bench:{os.getpid()}")  # other workers warm up at the same time
         self.adapter = make(url)
         self.probe = Probe(url)
         self.occupied = 0
+        self.seen = 0
         self._pairs(WARM)
 
-    def measure(self, *, seconds: float = 0.0, own: int = 0, others: int = 0, length: int = 0) -> Figures:
+    def measure(
+        self, *, seconds: float = 0.0, own: int = 0, others: int = 0, length: int = 0, seen: int = 0
+    ) -> Figures:
         """Measure time if ``seconds`` is given; otherwise count calls and requests.
 
-        own, others: the number of other locks that this thread, or other threads, hold. length: of the key.
+        own, others: the number of other locks that this thread, or other threads, hold. length: of the key. seen: the
+        number of keys that were acquired and released before; each pair then has a new key.
         """
         if own > self.occupied:
             self._occupy(self.occupied, own)
@@ -39,8 +44,10 @@ class Scenario:
             thread.start()
             thread.join()
         if length:
-            self.key = f"{os.getpid()}".rjust(length, "x")[-length:]
-        return self._time(seconds) if seconds else self._count()
+            self.keys = itertools.repeat(f"{os.getpid()}".rjust(length, "x")[-length:])
+        if seen:
+            self._see(seen)
+        return per_operation(self._pairs, seconds, self.probe) if seconds else self._count()
 
     def _occupy(self, first: int, end: int) -> None:
         for number in range(first, end):
@@ -48,27 +55,15 @@ class Scenario:
         self.occupied = end
 
     def _pairs(self, number: int) -> None:
-        acquire, release, key = self.adapter.acquire, self.adapter.release, self.key
-        for _ in range(number):
+        acquire, release = self.adapter.acquire, self.adapter.release
+        for key in itertools.islice(self.keys, number):
             release(acquire(key))
 
-    def _time(self, seconds: float) -> Figures:
-        """Elapsed time, and CPU time of client and server, which other load on the machine doesn't change."""
-        done = 0
-        server, client = self.probe.cpu(), time.process_time()
-        start = now = time.perf_counter()
-        while now < start + seconds:
-            self._pairs(BATCH)
-            done += BATCH
-            now = time.perf_counter()
-        client = time.process_time() - client
-        server = self.probe.cpu() - server
-        return {
-            "us": (now - start) / done * 1e6,
-            "cpu": (client + server) / done * 1e6,
-            "client": client / done * 1e6,
-            "server": server / done * 1e6,
-        }
+    def _see(self, number: int) -> None:
+        if not self.seen:
+            self.keys = (f"bench:{os.getpid()}:{each}" for each in itertools.count())
+        self._pairs(max(0, number - self.seen))
+        self.seen = max(number, self.seen)
 
     def _count(self) -> Figures:
         before = self.probe.counters()

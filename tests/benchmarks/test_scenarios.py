@@ -19,6 +19,9 @@ SCENARIOS = [
     pytest.param("ours", "hot", {"workers": 2, "processes": False, "section": 0.0}, {"seconds": 0.1}, id="threads"),
     pytest.param("ours", "hot", {"workers": 2, "processes": True, "section": 0.001}, {"seconds": 0.1}, id="processes"),
     pytest.param("baton", "hot", {"workers": 2, "processes": True, "section": 0.0}, {"seconds": 0.1}, id="baton"),
+    pytest.param(
+        "baton-redis-py", "hot", {"workers": 3, "processes": True, "section": 0.0}, {"waiting": 1, "seconds": 0.1}
+    ),
     pytest.param("ours", "wake", {}, {"seconds": 0.01}, id="wake"),
     pytest.param("ours", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of threads"),
     pytest.param("ours-tasks", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of tasks"),
@@ -37,13 +40,14 @@ def test_scenario_with_a_working_lock_has_no_overlaps(
     assert figures.get("acquired") == (5 if scenario == "waiters" else None)
 
 
-def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:
+def test_other_scenarios_see_keys_tasks_renewals_and_memory(redis_url: str) -> None:
     def figures(adapter: str, scenario: str, options: dict[str, Any], **arguments: float) -> dict[str, Any]:
         redis.Redis.from_url(redis_url).flushdb()  # keys that the others left
         with Job(adapter, scenario, redis_url, None, options) as job:
             job.ready()
             return job.measure(**arguments)
 
+    assert figures("ours", "uncontended", {}, seconds=0.01, seen=100)["us"] > 0
     for adapter in ("raw-tasks", "ours-tasks"):
         assert figures(adapter, "tasks", {"tasks": 3}, seconds=0.05)["pairs"] > 0, adapter
     for adapter in ("raw-renewed", "ours", "one-by-one"):

@@ -107,3 +107,8 @@ def test_our_caches_load_once_in_a_stampede_and_hit_afterwards(redis_url: str, r
         with Job(f"ours-{adapter}", "hits", redis_url, None, {"size": size}) as job:
             job.ready()
             assert job.measure(seconds=0.01)["us"] > 0, adapter
+    with Job("ours-locmem-load", "misses", redis_url, None, {}) as job:
+        job.ready()
+        assert job.measure(seconds=0.01)["us"] > 0
+        counts = job.measure()
+    assert counts["calls"] >= counts["files"] > 1

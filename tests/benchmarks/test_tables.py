@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Iterable
 
 import pytest
 
 from benchmarks import page
 from benchmarks.adapters import ADAPTERS
-from benchmarks.bench import Case
+from benchmarks.bench import Bench, Case
 from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
+from benchmarks.charts import BARS
 from benchmarks.publish import PAGES
-from benchmarks.rows import ROWS, caches, growth, hot, others, uncontended
+from benchmarks.rows import ROWS
 from benchmarks.stats import SECOND, Acquisition, contention, nanmedian, overlaps, percentile, ratio
 from benchmarks.tables import VIEWS, cells, failure_notes, markdown, shown, text
 
 
 @pytest.fixture
 def case() -> Case:
-    case = Case("1", "same", "same")
+    case = Case("uncontended", "one-core", "same")
     for ours, raw in ((30.0, 10.0), (80.0, 20.0), (40.0, 10.0)):
         case.add("ours", "cpu", ours)
         case.add("raw", "cpu", raw)
@@ -44,37 +47,62 @@ def test_budget_is_met_up_to_its_limit_and_judged_if_measured(case: Case) -> Non
 
     assert [passed(value, at_least=False) for value in (2.0, 2.01, math.inf)] == [True, False, False]
     assert [passed(value, at_least=True) for value in (2.0, 1.99)] == [True, False]
-    (verdict,) = verdicts({"1 same": case})
-    assert (verdict.budget.promise, verdict.value, verdict.passed) == ("fixed lease: time vs. raw socket", 4, False)
+    (verdict,) = (verdict for verdict in verdicts({"uncontended one-core": case}) if verdict.measured)
+    assert (verdict.budget.promise, verdict.value, verdict.passed) == ("fixed lease: CPU vs. raw socket", 4, False)
+
+
+class Recorder(Bench):
+    """Notes the cases and adapters of a run, and starts nothing."""
+
+    def __init__(self) -> None:
+        self.cases, self.adapters = [], set()
+
+    def run_one_by_one(self, case: Case, adapters: Iterable[str], scenario: str, **_: object) -> None:
+        self.adapters.update(adapters)
+        importlib.import_module(f"benchmarks.scenarios.{scenario}")
+
+    run_interleaved = run_steps = run_one_by_one
 
 
 def test_every_case_has_a_view_and_every_name_an_adapter() -> None:
     """A slip would show only at the end of a long run."""
-    lists = [uncontended.PEERS, hot.THREADS, hot.EMPTY, others.TASKS, others.THREAD_WAITERS, others.TASK_WAITERS]
-    lists += [
-        others.RENEWERS,
-        others.MANY_RENEWERS,
-        others.HOLDERS,
-        caches.LOADERS,
-        *caches.GETTERS.values(),
-        *(topic.adapters for topic in growth.TOPICS.values()),
-    ]
-    assert {name for one in lists for name in one} <= set(ADAPTERS)
-    assert {view.partition(" ")[0] for view in VIEWS} | {"growth"} == set(ROWS)
-    assert {budget.row for budget in BUDGETS} <= set(ROWS)
+    bench = Recorder()
+    for row in ROWS.values():
+        row.run(bench)
+    assert bench.adapters == set(ADAPTERS)  # and none is left over
+    names = [f"{case.row} {case.name}" for case in bench.cases]
+    assert {case.row for case in bench.cases} == set(ROWS)
+    assert {name for name in names if not name.startswith("growth ")} == set(VIEWS)
+    assert {panel.case for panel in BARS} <= set(names)
+    asked = Asked()
+    for budget in BUDGETS:
+        budget.figure(asked)
+    assert asked.names <= set(names)
 
 
-PAGE = "Prose.\n<!-- benchmark: row 1 -->\nold\n<!-- benchmark: end -->\nMore.\n<!-- benchmark: machine -->\nkept\n<!-- benchmark: end -->\n"
+class Asked(dict[str, Case]):
+    """Notes the names of cases that a budget looks up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return False
+
+
+PAGE = "Prose.\n<!-- benchmark: row hot -->\nold\n<!-- benchmark: end -->\nMore.\n<!-- benchmark: machine -->\nkept\n<!-- benchmark: end -->\n"
 
 
 def test_fill_replaces_parts_and_keeps_the_rest() -> None:
-    filled = page.fill(PAGE, {"row 1": "new\n"})
+    filled = page.fill(PAGE, {"row hot": "new\n"})
     assert filled == PAGE.replace("old", "new")
-    assert page.fill(filled, {"row 1": "new\n"}) == filled
+    assert page.fill(filled, {"row hot": "new\n"}) == filled
     with pytest.raises(ValueError, match="no place for: row 9"):
         page.fill(PAGE, {"row 9": ""})
     text = "".join(path.read_text() for path in PAGES)
-    page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": "", "growth machine": ""})
+    page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": ""})
 
 
 # Figures
