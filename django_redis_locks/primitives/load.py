@@ -13,7 +13,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ..core import forks, owners, tokens
+from ..core import clock, forks, owners, tokens
 from ..core.commands import Command, Program
 from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError
@@ -21,9 +21,9 @@ from ..core.hold import Hold, State, mint_id
 from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import parse_array, parse_bool, parse_int, parse_text
 from ..core.runner import run_twice_if_interrupted
-from .shared.requests import WaitRequest
-from .shared.retry import CommandReply, RetryLimits, retry_command
-from .shared.wait_loop import Outcome, wait_loop
+from .shared.requests import NOT_QUEUED, WaitRequest
+from .shared.retry import CommandReply, FirstReply, RetryLimits, retry_command
+from .shared.wait_loop import UNQUEUED, Outcome, wait_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,8 @@ class LoadKeys(NamedTuple):
     inbox: str
 
 
-class Claim(NamedTuple):
+@dataclass(slots=True)
+class Claim:
     """The result of a claim.
 
     Attributes:
@@ -94,7 +95,7 @@ class Claim(NamedTuple):
     value_left: int = -2
     value: Any = None
     reason: str = ""
-    position: QueuePosition = QueuePosition()
+    position: QueuePosition = NOT_QUEUED
     hold: LoadHold | None = None
     sent_at: float = 0.0
     waited: bool = False
@@ -164,15 +165,36 @@ class LoadLease:
     alias: str
     limits: RetryLimits
 
-    def claiming(self, request: ClaimRequest) -> Program[Claim]:
+    def claiming(self, request: ClaimRequest, *, retry: bool = True) -> Program[Claim]:
         """Claim the load, waiting while another caller has the claim.
+
+        As a rule no other caller has it, so the first request is sent without queueing. ``wait_loop`` begins where its
+        reply is ``BUSY``.
+
+        Args:
+            request: what to claim, and how long to wait.
+            retry: repeat the first request while the store can't be reached.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the request.
         """
-        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request) if request.wait > 0 else None
+        begin = sent = request.sent = clock.now()
+        request.maybe_executed = True
         try:
-            return (yield from wait_loop(self, request, waiter, Claim(BUSY), self.limits))
+            command = self._attempt_command(request, UNQUEUED)
+            claim: Claim
+            try:
+                claim = yield command
+            except LockBackendError as failure:
+                first, until = FirstReply(begin, failure), begin + request.wait if retry else begin
+                claim, sent, _ = yield from retry_command(
+                    command, until, self.limits, tuning=self.performer.tuning, first=first
+                )
+            self._complete(request, claim, sent)
+            if claim.verdict != BUSY or clock.now() >= begin + request.wait:
+                return claim
+            waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
+            return (yield from wait_loop(self, request, waiter, claim, self.limits))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
                 run_twice_if_interrupted(partial(self._undo_request, request, failure))
@@ -255,16 +277,19 @@ class LoadLease:
         return Command("load/claim", self._all_keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
-        claim: Claim = command_reply[0]._replace(sent_at=command_reply[1], waited=request.busy, token=request.token)
+        claim: Claim = command_reply[0]
+        self._complete(request, claim, command_reply[1])
+        return claim, claim.verdict != BUSY, claim.lease_left if claim.verdict == BUSY else 0.0, ()
+
+    def _complete(self, request: ClaimRequest, claim: Claim, sent: float) -> None:
+        """Complete the claim that the store replied with. If it is granted, its renewal begins."""
+        claim.sent_at, claim.waited, claim.token = sent, request.busy, request.token
         request.position = claim.position
         if claim.verdict == BUSY:
             request.busy = True
-            return claim, False, claim.lease_left, ()
-        if claim.verdict == CLAIMED and request.renew_for:
-            hold = self._make_hold(request, command_reply[1])
-            self.performer.watch(hold, self.renew_command, request.lease)
-            claim = claim._replace(hold=hold)
-        return claim, True, 0.0, ()
+        elif claim.verdict == CLAIMED and request.renew_for:
+            claim.hold = self._make_hold(request, sent)
+            self.performer.watch(claim.hold, self.renew_command, request.lease)
 
     def _make_hold(self, request: ClaimRequest, sent: float) -> LoadHold:
         hold = LoadHold(

@@ -6,13 +6,14 @@ means to it, and where the second half runs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...primitives.load import BUSY, CLAIMED, FRESH, NEVER_FRESH
+from ...primitives.load import CLAIMED, FRESH, NEVER_FRESH
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
@@ -75,7 +76,7 @@ def claim_load(
         is None if the value has to be loaded without one: the store can't be reached, or it has a fresh value that
         can't be deserialized, and another caller loads that.
     """
-    claim = yield from send_claim(request, claim_request, try_first=not request.coordinator.same_server)
+    claim = yield from send_claim(request, claim_request, retry=request.coordinator.same_server)
     if claim is None:
         return None, before
     if claim.verdict == CLAIMED and inflight.leader_loop is not None:
@@ -92,31 +93,25 @@ def claim_load(
     current = yield from reread(request, claim)
     if current.newer_than(before):
         yield from give_up_claim(request, claim)
-        return claim._replace(verdict=FRESH, sent_at=as_of), current
+        return replace(claim, verdict=FRESH, sent_at=as_of), current
     return claim, current
 
 
-def send_claim(request: LoadRequest, claim_request: ClaimRequest, *, try_first: bool = False) -> Program[Claim | None]:
+def send_claim(request: LoadRequest, claim_request: ClaimRequest, *, retry: bool = True) -> Program[Claim | None]:
     """Claim the load.
 
     Args:
         request: what to load.
         claim_request: how to claim it.
-        try_first: the first attempt doesn't wait, so that a server that is down is noticed without a wait.
+        retry: repeat the first request while the store can't be reached.
 
     Returns:
         The claim, or None if the store can't be reached.
     """
     if request.coordinator.down:
         return None
-    wait = claim_request.wait
     try:
-        if try_first:
-            claim_request.wait = 0.0
-        claim: Claim = yield from request.load.claiming(claim_request)
-        if claim.verdict == BUSY and claim_request.wait < wait:
-            claim_request.wait = wait
-            claim = yield from request.load.claiming(claim_request)
+        claim: Claim = yield from request.load.claiming(claim_request, retry=retry)
         return claim
     except LockBackendError as failure:
         request.coordinator.record_failure(failure)

@@ -75,7 +75,7 @@ class RenderLease:
     def _claim_lease(self, wait: float) -> Program[None]:
         try:
             claim = yield from send_claim(
-                self._request, self._request.claim(wait, fresh_above=NEVER_FRESH), try_first=True
+                self._request, self._request.claim(wait, fresh_above=NEVER_FRESH), retry=False
             )
         except BaseException:
             yield from self.release()

@@ -110,7 +110,7 @@ class WaitRequest:
     subscribed = False
     """A subscription to wake-ups was tried."""
     sent = 0.0
-    """When the command was sent on the fast path; 0 if it wasn't."""
+    """When the command was sent before the wait loop began; 0 if it wasn't."""
     first: FirstReply | None = None
     """The reply to that command, until the program takes it."""
     waited = 0.0

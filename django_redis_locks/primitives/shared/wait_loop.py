@@ -3,7 +3,7 @@ waits among the queues of other processes in the store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from ...core import clock
 from ...core.commands import Command, Effect, Program
@@ -22,7 +22,8 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 W_contra = TypeVar("W_contra", bound="WaitRequest", contravariant=True)
 
-_UNQUEUED_ATTEMPT = Attempt()
+UNQUEUED: Final = Attempt()
+"""An attempt that is made without queueing."""
 
 
 Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
@@ -49,7 +50,8 @@ def wait_loop(
     once. Returns the last verdict, or the one given if it was never our turn: the head of the queue has asked for the
     whole process.
 
-    Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
+    Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for. It may
+    have been sent before this program began; unless its reply is still to be read, the loop begins with a wait.
 
     If it fails, the owner of the request undoes what the request holds."""
     tuning = requester.performer.tuning
@@ -57,10 +59,12 @@ def wait_loop(
     give_up = begin + request.wait
     request.waiter = waiter
     first, request.first = request.first, None
-    uncontended = waiter is not None and (first is not None or requester.performer.uncontended(waiter))
-    attempted = final = False
+    attempted, final = request.sent > 0, False
+    uncontended = waiter is not None and (
+        first is not None or (not attempted and requester.performer.uncontended(waiter))
+    )
     pause = 0.0
-    attempt: Attempt | None = _UNQUEUED_ATTEMPT
+    attempt: Attempt | None = UNQUEUED
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:
