@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from os import getpid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..core import clock, forks, owners, tokens
@@ -143,14 +144,16 @@ class ClaimRequest(WaitRequest):
         extra_interval: int | None = None,
         token: str = "",
     ) -> None:
-        super().__init__(wait, loop)
+        self.wait = wait  # as WaitRequest does, without the call of super()
+        self.loop = loop
         self.lease = lease
         self.renew_for = renew_for
         self.fresh_above = fresh_above
         self.override = override
         self.extra_interval = extra_interval
         self.busy = False
-        forks.pid()
+        if getpid() != forks.known_pid:
+            forks.pid()
         self.token = token or tokens.mint_token()
 
 
@@ -233,7 +236,8 @@ class LoadLease:
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
         """Stop the renewal of a claim, and return the effect that ends it in the background. The effect never blocks,
         so it may be used while an exception propagates."""
-        self._stop_renewal(hold)
+        if hold is not None:
+            self._stop_renewal(hold)
         return Cleanup(self.lock_id, self._give_up_command(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
@@ -272,9 +276,12 @@ class LoadLease:
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra_interval = "" if request.extra_interval is None else request.extra_interval
+        keys = self.keys[:6] if self.keys.value else self.keys[:5]
+        args = request.token, request.lease, request.fresh_above, request.override, extra_interval
+        if attempt.entry is None:
+            return Command("load/claim", keys, (*args, "", 0, 0, 0), self._parse_claim)
         queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), self.performer.tuning.waiter_ttl
-        args = request.token, request.lease, request.fresh_above, int(request.override), extra_interval, *queue_args
-        return Command("load/claim", self._all_keys, args, self._parse_claim)
+        return Command("load/claim", keys, (*args, *queue_args), self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
         claim: Claim = command_reply[0]
@@ -322,17 +329,23 @@ class LoadLease:
     # The commands.
 
     def _store_command(self, token: str, ttl_ms: int, value: Any, *, by_permit: bool) -> Command[bool]:
-        return Command("load/store", self._all_keys, (token, ttl_ms, value, int(by_permit)), parse_bool)
-
-    @property
-    def _all_keys(self) -> tuple[str, ...]:
-        return self.keys[:6] if self.keys.value else self.keys[:5]
+        keys = self.keys[:6] if self.keys.value else self.keys[:5]
+        return Command("load/store", keys, (token, ttl_ms, value, int(by_permit)), parse_bool)
 
     def _finishing(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
-        self._stop_renewal(hold)
-        until = inf if hold is None else hold.deadline
+        until = inf
+        if hold is not None:
+            until = hold.deadline
+            self._stop_renewal(hold)
         try:
-            reply, _, _ = yield from retry_command(command, until, self.limits, tuning=self.performer.tuning)
+            sent = clock.now()
+            try:
+                reply = yield command
+            except LockBackendError as failure:
+                first = FirstReply(sent, failure)
+                reply, _, _ = yield from retry_command(
+                    command, until, self.limits, tuning=self.performer.tuning, first=first
+                )
             return reply
         except GeneratorExit:
             raise
@@ -348,16 +361,16 @@ class LoadLease:
         reason = why.encode(errors="replace").decode()[:LONGEST_REASON]
         return Command("load/give_up", self.keys[:3], (token, reason_ms, reason), parse_bool)
 
-    def _stop_renewal(self, hold: Hold | None) -> None:
-        if hold is not None:
-            self.performer.unwatch(hold)
-            hold.state = State.GONE
+    def _stop_renewal(self, hold: Hold) -> None:
+        self.performer.unwatch(hold)
+        hold.state = State.GONE
 
     def _parse_claim(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
             raise LockBackendError(f"the key of a load's lease ({self.keys.lease}) holds {parse_text(reply[1])}")
         verdict, left, enqueued_at, value_left, value, reason = parse_array(reply)
-        return Claim(verdict, left / 1000, value_left, value, parse_text(reason), QueuePosition(parse_int(enqueued_at)))
+        position = QueuePosition(parse_int(enqueued_at)) if enqueued_at else NOT_QUEUED
+        return Claim(verdict, left / 1000, value_left, value, parse_text(reason) if reason else "", position)
 
 
 def _parse_renew(reply: Any) -> tuple[bool, int]:
