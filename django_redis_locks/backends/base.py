@@ -29,9 +29,10 @@ class MessageHandler(Protocol):
         """Handle a message about a lock.
 
         Args:
-            word: the number of the local queue to wake. The store has removed its entry, because the lock may be free.
-                If the store has granted the lock to the queue: the number, the token and the fence with commas between
-                them. Or ``CONFIRM``, which requests that every process confirms its holds of this lock.
+            word: If the store has granted the lock to a local queue: the number of the queue, the token and the fence,
+                with commas between them. If it wakes a queue, because the lock may be free: the number. In both cases
+                it has removed the entry of the queue. Or ``CONFIRM``, which requests that every process confirms its
+                holds of this lock.
             lock: the key of the lock.
         """
 
@@ -43,7 +44,7 @@ class MessageHandler(Protocol):
 
 
 class Subscriber:
-    """Delivers the wake-ups of a store to this process. This default receives none, so waiters poll."""
+    """Delivers the messages of a store to this process. This default receives none, so waiters poll."""
 
     def channel_name(self, channel: str) -> str:
         """Return the full name of this process's channel.

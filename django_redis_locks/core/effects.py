@@ -57,9 +57,8 @@ class Wait(Effect[Attempt | None]):
 
     The first wait adds the waiter to the local wait queue of its lock. Only the head of a queue may try: at once if no
     waiter has tried before it or a lock was handed over or granted; otherwise after a wake-up since the last attempt,
-    after
-    ``pause`` seconds (None: at the time that the last head chose), or at ``until``. ``position`` comes from the reply
-    to the last attempt.
+    after ``pause`` seconds (None: at the time that the last head chose), or at ``until``. ``position`` comes from the
+    reply to the last attempt.
     """
 
     local: ClassVar[bool] = False
@@ -88,7 +87,7 @@ class LeaveQueue(Effect[None]):
 
 @dataclass(slots=True)
 class Subscribe(Effect[bool]):
-    """Subscribe to the store's wake-ups. Returns whether the subscription is confirmed, after ``seconds`` at most."""
+    """Subscribe to the store's messages. Returns whether the subscription is confirmed, after ``seconds`` at most."""
 
     local: ClassVar[bool] = False
 
@@ -115,13 +114,15 @@ class Requeue(Effect[Entry | None]):
 
 @dataclass(slots=True)
 class NotifyWaiters(Effect[None]):
-    """Wake the local waiters of a freed lock.
+    """Notify the local waiters of a freed lock, so that they send a request.
 
     Attributes:
         lock_id: the lock.
-        passed_on: the store granted the lock to a waiter. Other local waiters send a request, which registers them.
-        entry: the entry of the local queue that the release registered again; the queue may be empty by now.
-        keys: the keys to unregister it with.
+        passed_on: the store granted the lock to a waiter. Then only queues that aren't registered in the store send a
+            request, which registers them; the others sleep on.
+        entry: the entry of the local queue that the release registered again. If the queue is empty by now, the entry is
+            removed.
+        keys: the keys of the command that removes it.
     """
 
     lock_id: LockId

@@ -1,4 +1,4 @@
-"""The entry of a local wait queue in the store's wait queue of a lock, and what the store needs to grant the lock."""
+"""The entry of a local wait queue in the store's wait queue of a lock, and the terms of a grant to it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ class GrantTerms(NamedTuple):
 
     Attributes:
         lease: the lease of the grant in milliseconds.
-        holder: the description of the holder.
-        keys: the keys of the command that gives the grant back: the lock, its waiters, the fence counter and perhaps the
-            index.
+        holder: the description of the holder that is stored with the lock.
+        keys: the keys of the command that frees the lock: the lock, its waiters, the fence counter and perhaps the index.
     """
 
     lease: int
@@ -23,19 +22,20 @@ class GrantTerms(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """The entry of a local queue in the store's wait queue of a lock. It ends with the grant or the wake-up that it
-    waits for.
+    """The entry of a local queue in the store's wait queue of a lock. The store removes it when it grants the lock to it,
+    or wakes the queue.
 
     Attributes:
-        address: the channel and the number of the queue; and for a grant the token, the lease in milliseconds and the
-            holder.
+        address: what the store has of the entry: the channel and the number of the queue; and for a grant the token, the
+            lease in milliseconds and the holder.
         token: the token to which the store grants the lock; "" if it wakes the queue instead.
         lease: the lease of the grant in milliseconds.
-        sent: when the newest answered request with this entry was sent, on the engine's clock.
+        sent: when the newest answered request with this entry was sent, on the engine's clock. It was answered "busy", so
+            a grant with a larger fence than ``fence`` was made later.
         fence: the fence of the holder in the reply to that request. A grant with a smaller one has ended since.
-        used: a waiter of the queue has got the lock with the token.
-        invalid: a request with the token got no reply. Late copies of it are cleaned up, so the token must not be
-            granted.
+        used: a waiter of the queue has acquired the lock with the token.
+        invalid: a request with the token got no reply. The cleanup of its late copies would free a lock that is granted
+            to the token, so the entry is replaced by one with another token.
     """
 
     address: str

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 parse_freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
-"""0: nothing was freed; 1: a lock was freed; 2: a lock was freed, and another process was woken."""
+"""0: nothing was freed; 1: a lock was freed; 2: the lock was granted to a waiter, or another process was notified."""
 
 parse_forced: Callable[[Any], int] = {0: 0, 1: 1, 2: 2, 3: 3}.__getitem__
 """As ``parse_freed``; or 3: the holder's process was asked for its fence."""

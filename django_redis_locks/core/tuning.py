@@ -38,18 +38,18 @@ class Tuning:
     """The delays, time-outs and limits of one engine.
 
     Attributes:
-        max_poll_interval: The longest sleep of a waiter before it asks the store again; a lost wake-up costs that much.
+        max_poll_interval: The longest sleep of a waiter before it asks the store again; a lost message costs that much.
         max_jitter: The largest random time that is added to a pause, so that the waiters of many processes don't send
             their requests at once.
         max_hand_overs: How many times in a row a lock may stay within a process while another process waits for it.
         local_reuse_window: How long after the last request a waiter of this process may adopt a released lock without a
             request. In the store the lease is longer by this time. A lock that was taken away during this time is
             adopted all the same.
-        grant_lease: The lease of a lock that the store grants to a waiting process, until that process confirms it. A
-            process that was killed doesn't get it, and a process that was stopped loses it after this time. It is longer
-            than ``max_poll_interval``, because the process counts it from its last request.
-        grant_confirmation: How long after it entered with such a grant a process extends the lease. Most sections end
-            earlier, and need no request.
+        grant_lease: The lease of a lock that the store grants to a waiting process, until that process extends it. If the
+            process has been stopped or dies, the other waiters wait for so long. It is longer than
+            ``max_poll_interval``, because the process counts it from its last request.
+        grant_confirmation: How long after it adopted such a lock a process extends the lease. Most sections end earlier,
+            and need no request.
         contention_memory: How long after a wait for a lock the next caller of this process expects to wait, too, and
             registers as a waiter with its first request.
         min_retry_delay: The first pause before a request to an unreachable store is repeated. Each further pause is

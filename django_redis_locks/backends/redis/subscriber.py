@@ -1,4 +1,4 @@
-"""The Pub/Sub subscriber of this process: one connection that receives the wake-ups for its waiters, and messages about
+"""The Pub/Sub subscriber of this process: one connection that receives the messages for its waiters, and those about
 forced releases of its locks.
 
 A script that finds a lock busy registers the name of the waiter's channel. A script that frees a lock grants it to the

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _FREED = (1, 2)
-"""The replies to a release that has freed the lock, or granted it to a waiter of another process."""
+"""The replies to a release that has freed the lock, or granted it to a waiter."""
 
 
 class LockOwnership(LockPrograms):

@@ -101,7 +101,7 @@ class LockPrograms(LockSteps):
             request.hold = None
             return GRANTED_TOO_LATE, False, 0.0, self._replace_token(request)
         self._watch(hold, attempt)
-        # the next local waiter asks when it is woken, or when this lease is over
+        # the next local waiter asks when it gets a message, or when this lease is over
         return hold, True, hold.lease / 1000, ()
 
     def _watch(self, hold: Hold, attempt: Attempt) -> None:

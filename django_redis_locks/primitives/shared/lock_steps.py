@@ -52,12 +52,12 @@ class LockSteps:
         raise NotImplementedError
 
     def _release_command(self, token: str, address: str = "") -> Command[int]:
-        """Its reply is 0: not held with this token, 1: freed, or 2: freed, and another process was notified.
-        ``address``, if any, is registered as a waiter again."""
+        """Its reply is 0: not held with this token, 1: freed, or 2: granted to a waiter, perhaps of this process.
+        ``address``, if any, is registered before that, behind all other waiters."""
         raise NotImplementedError
 
     def _cleanup_command(self, token: str, address: str) -> Command[int]:
-        """As ``_release_command``; also removes the address of a registration, which has this token."""
+        """As ``_release_command``; also removes ``address``, which has this token, from the store's wait queue."""
         raise NotImplementedError
 
     def _renew_command(self, token: str, lease: int) -> Command[bool]:
