@@ -38,7 +38,7 @@ class Waiter:
         loop: the event loop of the waiting task, or None for a thread. Each loop has a queue of its own, so that a
             blocked one holds up no other waiter.
         channel: the prefix of the inbox channels that receive messages about the lock.
-        lease: the requested lease in milliseconds; 0 if only a request can give it.
+        lease: the requested lease in milliseconds; 0 if the waiter must not adopt a lock without a request.
         request: the request object, which only the caller references. The waiter is removed when it is collected.
 
     Attributes:
@@ -108,7 +108,7 @@ class HandedOverLock:
 
 
 class DirectGrant:
-    """A lock that the store granted to the first entry of its wait queue. The head of the local queue adopts it.
+    """A lock that the store granted to the entry of a local queue. The head of that queue adopts it.
 
     Attributes:
         entry: the entry, which has left the store's wait queue.
@@ -137,8 +137,10 @@ class DirectGrant:
     def can_be_adopted(self, waiter: Waiter) -> bool:
         """Return whether the waiter may adopt the lock without a request: two thirds of its lease must be left, and the
         waiter mustn't have requested a shorter one."""
-        entry, left = self.entry, self.deadline - clock.now()
-        return waiter.lease >= entry.lease and not entry.invalid and left > entry.lease / 1500
+        entry = self.entry
+        if entry.invalid or waiter.lease < entry.lease:
+            return False
+        return self.deadline - clock.now() > 2 / 3 * entry.lease / 1000
 
     def make_reply(self) -> tuple[DirectGrant, float, bool]:
         """Return the reply of an attempt that adopts the lock: no request is sent."""
@@ -158,9 +160,9 @@ class Attempt(NamedTuple):
             last attempt of the last waiter, which removes the entry.
         others_behind: other waiters are behind this one.
         handed: the lock to take over with this request.
-        adopted: the lock to adopt without a request.
-        token: the token to request the lock with: that of the entry, because the store may have granted it the lock, or
-            one that no other request has; "" for the token of the caller's request.
+        adopted: the lock to adopt without a request; all other attributes have their defaults then.
+        token: the token to request the lock with: that of the entry, because the store may have granted the lock to it,
+            or one that no other request has; "" for the token of the caller's request.
     """
 
     entry: Entry | None = None
@@ -177,13 +179,13 @@ class Attempt(NamedTuple):
 
 
 class QueuePosition(NamedTuple):
-    """The position of a local queue in the store's wait queue of a lock.
+    """The position of a local queue in the store's wait queue of a lock, by the reply to a request.
 
     Attributes:
         enqueued_at: when the store registered this queue, on the store's clock; 0 if it isn't registered.
         other_queues: other queues are registered.
-        sent: when the request was sent, on the engine's clock.
-        fence: the fence of the holder in the reply.
+        sent: when that request was sent, on the engine's clock, if the lock was busy.
+        fence: the fence of the holder in that reply; 0 if the lock was granted.
     """
 
     enqueued_at: int = 0

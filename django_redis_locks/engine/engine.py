@@ -164,8 +164,8 @@ class Engine:
     # Called by the subscriber
 
     def on_message(self, word: str, lock: str) -> None:
-        """Handle a message: a request to confirm holds; a lock that was granted to a queue; or a wake-up, which is
-        passed on if no waiter is left here."""
+        """Handle a message: a request to confirm holds; a lock that was granted to a queue; or a wake-up. A grant or a
+        wake-up goes to the next waiter in the store if none is left here."""
         lock_id = LockId(self.backend.identity, lock)
         number, *grant = word.split(",")
         if number == CONFIRM:
@@ -175,7 +175,7 @@ class Engine:
             token, fence = grant
             self._queues.receive(lock_id, number, token, int(fence), self)
         elif not self._queues.wake(lock_id, number):
-            self.unregister(lock_id, (), "")
+            self._send_unregister(lock_id, (), "")  # no address to remove; the store wakes the next waiter
 
     def on_reconnect(self) -> None:
         """Have all waiters send a request: messages may have been lost."""
@@ -208,13 +208,19 @@ class Engine:
         delete = handed.make_release_command(hold.token)
         self._maintenance.clean_up(Cleanup(hold.lock_id, delete, hold.lease / 1000))
 
-    def unregister(
-        self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: tuple[str, int] | tuple[()] = ()
-    ) -> None:
-        """Remove a queue from the store's wait queue, and free the lock if it was granted to it, or by an unexpected
-        grant. Without ``keys`` the store wakes the next waiter, and grants nothing."""
+    def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str) -> None:
+        """Remove an address from the store's wait queue in the background, and free the lock if it was granted to the
+        token of the address. The next waiter is then granted the lock, or, without ``keys``, only woken."""
+        self._send_unregister(lock_id, keys, address)
+
+    def return_grant(self, lock_id: LockId, keys: tuple[str, ...], token: str, fence: int) -> None:
+        """Free in the background a lock that was granted to a token, unless a request has claimed it. The next waiter is
+        then granted the lock, or, without ``keys``, only woken."""
+        self._send_unregister(lock_id, keys, "", token, fence)
+
+    def _send_unregister(self, lock_id: LockId, keys: tuple[str, ...], *arguments: str | int) -> None:
         keys = keys or (lock_id.lock, waiters_of(lock_id.lock))
-        self._maintenance.send(Command("waiters/unregister", keys, (address, *unexpected), parse_freed), lock_id)
+        self._maintenance.send(Command("waiters/unregister", keys, arguments, parse_freed), lock_id)
 
     def after_fork_in_child(self) -> None:
         """Forget what belongs to the parent: its threads, connections, waiters and holds."""

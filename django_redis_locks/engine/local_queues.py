@@ -15,7 +15,7 @@ import threading
 import weakref
 from functools import partial
 from random import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core import clock
 from ..core.hold import State
@@ -31,7 +31,18 @@ if TYPE_CHECKING:
     from .wait_queue import QueueEngine
 
 
-MAX_REMEMBERED_KEYS = 1024  # locks with recent waiters; beyond that all of them are forgotten
+MAX_REMEMBERED_KEYS = 1024
+"""The number of locks with recent waiters in one table. Beyond it all of them are forgotten, which costs a round trip or
+two."""
+
+R = TypeVar("R")
+
+
+def _remember(table: dict[LockId, R], lock_id: LockId, value: R) -> None:
+    """Set the value of a lock, with a bound on the memory."""
+    if len(table) >= MAX_REMEMBERED_KEYS:
+        table.clear()
+    table[lock_id] = value
 
 
 class LocalQueues:
@@ -40,7 +51,7 @@ class LocalQueues:
     def __init__(self) -> None:
         self._queues: dict[LockId, dict[object, WaitQueue]] = {}
         self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
-        self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # of locks that the store may grant to this process
+        self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # the keys with which a lock that was granted is freed
         self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
         self.queued: Callable[[LockId], bool] = self._queues.__contains__
         """Return whether this process has a waiter for a lock."""
@@ -94,17 +105,12 @@ class LocalQueues:
             self._drop_closed_loops(lock_id, by_loop, engine)
         queue = by_loop[loop] = WaitQueue(loop, () if waiter.terms is None else waiter.terms.keys)
         if queue.keys:
-            if len(self._grant_keys) >= MAX_REMEMBERED_KEYS:
-                self._grant_keys.clear()
-            self._grant_keys[lock_id] = queue.keys
+            _remember(self._grant_keys, lock_id, queue.keys)
         first = self._first_waiters.get(lock_id)
-        if (
-            first is not None
-            and first.loop is loop
-            and self._first_waiters.pop(lock_id, None) is first
-            and first is not waiter
-        ):
-            self._append(first, queue, engine)
+        if first is not None and first.loop is loop:
+            found = self._first_waiters.pop(lock_id, None)  # without the mutex, end_uncontended() may have removed it
+            if found is first and first is not waiter:
+                self._append(first, queue, engine)
         self._append(waiter, queue, engine)
 
     def _append(self, waiter: Waiter, queue: WaitQueue, engine: QueueEngine) -> None:
@@ -148,14 +154,8 @@ class LocalQueues:
                 if by_loop:
                     self._drop_closed_loops(lock_id, by_loop, engine)
                 if not by_loop:
-                    self._remember(self._contended_until, lock_id, engine.tuning.contention_memory)
+                    _remember(self._contended_until, lock_id, clock.now() + engine.tuning.contention_memory)
                     self._queues.pop(lock_id, None)
-
-    def _remember(self, until: dict[LockId, float], lock_id: LockId, seconds: float) -> None:
-        """Keep an entry for this many seconds. Losing one costs a round trip or two."""
-        if len(until) >= MAX_REMEMBERED_KEYS:
-            until.clear()
-        until[lock_id] = clock.now() + seconds
 
     def _drop_closed_loops(self, lock_id: LockId, by_loop: dict[object, WaitQueue], engine: QueueEngine) -> None:
         for stale in [queue for queue in by_loop.values() if queue.loop_closed()]:
@@ -168,7 +168,7 @@ class LocalQueues:
             queue.record_reply(waiter, position)
             waiter.attempt = None  # it and the lock that it adopted refer to each other
         else:
-            queue.reject_hand_over(waiter)
+            queue.record_no_reply(waiter)
         if effect.pause is not None:
             queue.next_try = clock.now() + effect.pause
         waiters = queue.waiters
@@ -211,15 +211,14 @@ class LocalQueues:
             return queue.entry
 
     def notify_waiters(self, effect: NotifyWaiters, engine: QueueEngine) -> None:
-        """Wake the waiters of a freed lock. If the store has granted it to another waiter, the queues that are
-        registered there sleep on."""
-        lock_id = effect.lock_id
-        entry = effect.entry
+        """Wake the waiters of a freed lock. If the store has granted it to a waiter, the queues that are registered there
+        sleep on."""
+        lock_id, entry = effect.lock_id, effect.entry
         with self._mutex:
             if entry is not None and not entry.used and not any(queue.knows(entry) for queue in self._of(lock_id)):
                 engine.unregister(lock_id, effect.keys, entry.address)
             if effect.passed_on:
-                self._remember(self._contended_until, lock_id, engine.tuning.contention_memory)
+                _remember(self._contended_until, lock_id, clock.now() + engine.tuning.contention_memory)
             for queue in self._of(lock_id):
                 if not effect.passed_on:
                     queue.wake()
@@ -238,15 +237,15 @@ class LocalQueues:
         return False
 
     def receive(self, lock_id: LockId, number: str, token: str, fence: int, engine: QueueEngine) -> None:
-        """Pass on to a queue that the store granted the lock to it. A grant that no queue expects is freed, unless a
-        request with its token has got the lock since: then the message is late."""
+        """Record in a queue that the store granted the lock to it. A lock whose grant no queue expects is freed, unless a
+        request with its token has claimed it: then only the message is late."""
         with self._mutex:
             for queue in self._of(lock_id):
                 if queue.number == number and queue.receive(token, fence):
                     if not queue.has_waiter() or queue.loop_closed():
                         queue.report_leftovers(lock_id, engine)
                     return
-        engine.unregister(lock_id, self._grant_keys.get(lock_id, ()), "", (token, fence))
+        engine.return_grant(lock_id, self._grant_keys.get(lock_id, ()), token, fence)
 
     def doubt_grants(self, lock_id: LockId) -> None:
         """Have the queues to which the store granted a lock send a request: the lock may have been released by force."""
@@ -298,12 +297,12 @@ class LocalQueues:
             if pause is not None:
                 spread = random() * engine.tuning.max_jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
-            queue.has_waiter()
+            queue.drop_abandoned_heads()
             return queue.attempt(waiter, effect.until, engine)
 
     def continue_wait(self, effect: Wait, engine: QueueEngine) -> Attempt | float | None:
         """Continue a wait after a sleep. Returns as ``WaitQueue.attempt``."""
         with self._mutex:
             queue: WaitQueue = effect.waiter.queue
-            queue.has_waiter()
+            queue.drop_abandoned_heads()
             return queue.attempt(effect.waiter, effect.until, engine)

@@ -34,12 +34,13 @@ class QueueEngine(Protocol):
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
-    def unregister(
-        self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: tuple[str, int] | tuple[()] = (), /
-    ) -> object:
-        """Remove an address from the store's wait queue, and free the lock if it was granted to its token, or by an
-        unexpected grant, which is given by its token and fence. The next waiter then gets the lock. May be called
-        twice."""
+    def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str, /) -> object:
+        """Remove an address from the store's wait queue, and free the lock if it was granted to the token of the
+        address. The next waiter then gets the lock. May be called twice."""
+
+    def return_grant(self, lock_id: LockId, keys: tuple[str, ...], token: str, fence: int, /) -> object:
+        """Free a lock that was granted to a token, unless a request has claimed it. The next waiter then gets it. May
+        be called twice."""
 
     def free_handed_over(self, handed: HandedOverLock, /) -> object:
         """Free a lock that was handed over to a queue without a waiter. May be called twice."""
@@ -64,7 +65,8 @@ class WaitQueue(QueueOutage):
 
     Args:
         loop: the event loop of the waiting tasks, or None for threads.
-        keys: the keys of the command that removes the queue from the store's wait queue, as in ``Waiter``.
+        keys: the keys of the command that removes the queue from the store's wait queue, as in ``GrantTerms``; empty if
+            the store grants nothing to its waiters.
     """
 
     wakeups = 0
@@ -74,15 +76,16 @@ class WaitQueue(QueueOutage):
     wakeups_answered = 0
     """The number of wake-ups when the last answered attempt began."""
     entry: Entry | None = None
-    """The entry that the store may have of this queue; None if it has none, or has granted or woken it since."""
+    """The entry that the store may have of this queue; None if the store has none, or has removed it with a grant or a
+    wake-up."""
     enqueued_at = 0
     """When the store registered this queue, on the store's clock; 0 if it isn't registered."""
     asking: Waiter | None = None
     """The head whose request isn't answered yet."""
     granted: DirectGrant | None = None
-    """The lock that the store granted to this queue."""
+    """The lock that the store granted to this queue, until the head has adopted it or sends a request."""
     handed: HandedOverLock | None = None
-    """The lock that was handed over to the head of this queue."""
+    """The lock that was handed over to this queue, until a reply or an adoption is recorded."""
     next_try = -inf
     """The time of the head's next attempt, unless a wake-up or a grant comes earlier."""
     _number = ""
@@ -119,35 +122,51 @@ class WaitQueue(QueueOutage):
                 return waiter.attempt
             if handed is None and granted is None and (now := clock.now()) < self.next_try and now < until:
                 return self._sleep(waiter, min(self.next_try, until) - now, engine)
-        self.wakeups_seen = self.wakeups
-        if granted is not None:  # a request with its token finds out
-            self.granted, self.entry = None, granted.entry
-        channel = engine.subscribed_channel(waiter.channel)
-        if self.entry is not None and (self.entry.invalid or (self.entry.token and not channel)):
-            engine.unregister(waiter.lock_id, self.keys, self.entry.address)
-            self.entry = None
-        if channel and self.entry is None:
-            self.entry = self.new_entry(channel, waiter)
-        entry = self.entry if channel else None
-        self.asking = waiter
-        token = entry.token if entry is not None else "" if waiter.terms is None else tokens.mint_token()
-        others_behind = self.waiters[-1] is not waiter
-        enqueued_at = LAST if token and not others_behind and clock.now() >= until else self.enqueued_at
-        waiter.attempt = Attempt(entry, enqueued_at, others_behind, handed, None, token)
-        return waiter.attempt
+        return self._new_request(waiter, until, engine)
 
     def _adoptable(self, waiter: Waiter, engine: QueueEngine) -> HandedOverLock | DirectGrant | None:
         """Return the lock that the head may adopt without a request."""
         handed, granted = self.handed, self.granted
         if handed is None:
             return granted if granted is not None and granted.can_be_adopted(waiter) else None
-        if granted is not None or self.entry is not None:  # a request removes the entry from the store's wait queue
-            return None
+        if granted is not None or self.entry is not None:
+            return None  # only a request removes the entry, to which the store may grant the lock later
         return handed if handed.hold.can_be_adopted(waiter.lease, engine.tuning.local_reuse_window) else None
 
+    def _new_request(self, waiter: Waiter, until: float, engine: QueueEngine) -> Attempt:
+        """Return an attempt in which the head sends a request. The request has the token of the queue's entry: if the
+        store has granted the lock to it, the request claims the lock."""
+        self.wakeups_seen = self.wakeups
+        entry = self._entry_to_register(waiter, engine)
+        token = ""
+        if entry is not None:
+            token = entry.token
+        elif waiter.terms is not None:
+            token = tokens.mint_token()
+        self.asking = waiter
+        others_behind = self.waiters[-1] is not waiter
+        last = bool(token) and not others_behind and clock.now() >= until
+        waiter.attempt = Attempt(entry, LAST if last else self.enqueued_at, others_behind, self.handed, None, token)
+        return waiter.attempt
+
+    def _entry_to_register(self, waiter: Waiter, engine: QueueEngine) -> Entry | None:
+        """Return the queue's entry, or a new one if there is none or it can't be used any more; None without a
+        subscription."""
+        if self.granted is not None:  # the reply shows whether the lock is still granted
+            self.entry, self.granted = self.granted.entry, None
+        channel = engine.subscribed_channel(waiter.channel)
+        if self.entry is not None and (self.entry.invalid or (self.entry.token and not channel)):
+            engine.unregister(waiter.lock_id, self.keys, self.entry.address)
+            self.entry = None
+        if not channel:
+            return None
+        if self.entry is None:
+            self.entry = self.new_entry(channel, waiter)
+        return self.entry
+
     def new_entry(self, channel: str, waiter: Waiter) -> Entry:
-        """Return a new entry for the store's wait queue, with which the store can grant the lock to this queue. It may
-        describe another waiter of the queue than the one that will hold the lock."""
+        """Return a new entry for the store's wait queue. It describes ``waiter`` as the holder, although another waiter
+        of the queue may adopt the lock."""
         address, terms = f"{channel} {self.number}", waiter.terms
         if terms is None:
             return Entry(address)
@@ -199,14 +218,17 @@ class WaitQueue(QueueOutage):
         """Return whether the queue uses an entry of the store's wait queue."""
         return entry is self.entry or (self.granted is not None and self.granted.entry is entry)
 
-    def has_waiter(self) -> bool:
-        """Return whether a caller waits here. First removes heads whose caller is gone: an exception interrupted their
-        leaving."""
+    def drop_abandoned_heads(self) -> None:
+        """Remove heads whose caller is gone: an exception interrupted their leaving."""
         while self.waiters and self.waiters[0].caller() is None:
-            self.reject_hand_over(self.waiters.pop(0))
+            self.record_no_reply(self.waiters.pop(0))
+
+    def has_waiter(self) -> bool:
+        """Return whether a caller waits here."""
+        self.drop_abandoned_heads()
         return bool(self.waiters)
 
-    def reject_hand_over(self, waiter: Waiter) -> None:
+    def record_no_reply(self, waiter: Waiter) -> None:
         """Record that the waiter's last attempt got no reply. If a lock was handed over or granted to it, the next head
         gets that lock."""
         handed, granted, attempt = self.handed, self.granted, waiter.attempt
@@ -253,8 +275,8 @@ class WaitQueue(QueueOutage):
         self.notify_head()
 
     def receive(self, token: str, fence: int) -> bool:
-        """Record that the store granted the lock to the entry of this queue, and wake the head. Returns False if the
-        grant isn't to the entry, or has ended."""
+        """Record that the store granted the lock to the entry of this queue, and wake the head. Return False if the
+        grant isn't to this entry, or has ended."""
         if self.entry is None or self.entry.token != token or fence < self.entry.fence:
             return False
         self.granted, self.entry = DirectGrant(self.entry, fence), None

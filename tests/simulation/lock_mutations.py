@@ -92,13 +92,13 @@ def grant_never_confirmed(patch: Patch) -> None:
 
 def grant_not_passed_on(patch: Patch) -> None:
     """[H9] What was granted to a process that no longer waits isn't passed on."""
-    patch.setattr(Engine, "unregister", lambda self, *what: None)
+    patch.setattr(Engine, "_send_unregister", lambda self, *what: None)
 
 
 def waiter_left_in_queue(patch: Patch) -> None:
     """[E11] After an exception a waiter stays at the head of the queue, although its request was collected."""
     patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: None)
-    patch.setattr(WaitQueue, "has_waiter", lambda queue: bool(queue.waiters))
+    patch.setattr(WaitQueue, "drop_abandoned_heads", lambda queue: None)
 
 
 def no_local_queue_wakeup(patch: Patch) -> None:

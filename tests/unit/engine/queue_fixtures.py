@@ -47,6 +47,7 @@ class FakeEngine:
         self.tuning = DEFAULT
         self.leftovers: list[tuple[LockId, str, HandedOverLock | None]] = []
         """What was reported for cleanup."""
+        self.returned_grants: list[tuple[str, int]] = []
         self._handed: HandedOverLock | None = None
 
     def subscribed_channel(self, channel: str) -> str:
@@ -55,9 +56,12 @@ class FakeEngine:
     def free_handed_over(self, handed: HandedOverLock) -> None:
         self._handed = handed
 
-    def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str, unexpected: Any = ()) -> None:
+    def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str) -> None:
         self.leftovers.append((lock_id, address, self._handed))
         self._handed = None
+
+    def return_grant(self, lock_id: LockId, keys: tuple[str, ...], token: str, fence: int) -> None:
+        self.returned_grants.append((token, fence))
 
     def call_at(self, at: float, callback: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
