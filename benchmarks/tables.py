@@ -145,6 +145,8 @@ SUBMISSIONS = [
     ratio_column("vs. celery-once", "us", "celery-once"),
     metric_column("client CPU µs", "client", 1),
     ratio_column("vs. plain Celery", "client", "celery"),
+    metric_column("calls", "calls"),
+    metric_column("requests", "requests", 1),
 ]
 VIEWS |= {
     "celery another-job": View("Another job each time", SUBMISSIONS),

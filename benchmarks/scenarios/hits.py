@@ -7,7 +7,7 @@ from typing import Any
 
 from ..probe import Probe
 from ..stats import Figures
-from .timing import per_operation
+from .operations import time_per_operation
 
 WARM = 200
 
@@ -27,7 +27,7 @@ class Scenario:
         self._gets(WARM)
 
     def measure(self, *, seconds: float) -> Figures:
-        return per_operation(self._gets, seconds, self.probe)
+        return time_per_operation(self._gets, seconds, self.probe)
 
     def _gets(self, number: int) -> None:
         get = self.get

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..probe import Probe
 from ..stats import Figures
-from .timing import per_operation
+from .operations import time_per_operation
 
 WARM = 100
 COUNTED = 100
@@ -26,7 +26,7 @@ class Scenario:
 
     def measure(self, *, seconds: float = 0.0) -> Figures:
         """Measure time if ``seconds`` is given; otherwise count the calls of the adapter's own package."""
-        return per_operation(self._loads, seconds, self.probe) if seconds else self._count()
+        return time_per_operation(self._loads, seconds, self.probe) if seconds else self._count()
 
     def _loads(self, number: int) -> None:
         load = self.adapter.load

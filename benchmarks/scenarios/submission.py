@@ -7,7 +7,7 @@ import itertools
 from ..adapters.base import Adapter
 from ..probe import Probe
 from ..stats import Figures
-from .timing import per_operation
+from .operations import counts_per_operation, time_per_operation
 
 WARM = 100
 
@@ -19,8 +19,11 @@ class Scenario:
         self.probe = Probe(url)
         self._submit(WARM)
 
-    def measure(self, *, seconds: float) -> Figures:
-        return per_operation(self._submit, seconds, self.probe)
+    def measure(self, *, seconds: float = 0.0) -> Figures:
+        """Measure time if ``seconds`` is given; otherwise count calls and requests."""
+        if seconds:
+            return time_per_operation(self._submit, seconds, self.probe)
+        return counts_per_operation(self._submit, self.probe)
 
     def _submit(self, number: int) -> None:
         submit = self.adapter.acquire

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import cProfile
 import itertools
-import math
 import os
 import threading
 from collections.abc import Iterator
@@ -12,10 +10,9 @@ from collections.abc import Iterator
 from ..adapters.base import Adapter
 from ..probe import Probe
 from ..stats import Figures
-from .timing import per_operation
+from .operations import counts_per_operation, time_per_operation
 
 WARM = 200
-COUNTED = 500
 FEW = 50
 ADAPTER_CALLS = 2  # the adapter's acquire and release, which don't belong to the library
 
@@ -47,7 +44,10 @@ class Scenario:
             self.keys = itertools.repeat(f"{os.getpid()}".rjust(length, "x")[-length:])
         if seen:
             self._see(seen)
-        return per_operation(self._pairs, seconds, self.probe) if seconds else self._count()
+        if seconds:
+            return time_per_operation(self._pairs, seconds, self.probe)
+        counts = counts_per_operation(self._pairs, self.probe)
+        return {**counts, "calls": counts["calls"] - ADAPTER_CALLS}
 
     def _occupy(self, first: int, end: int) -> None:
         for number in range(first, end):
@@ -64,20 +64,3 @@ class Scenario:
             self.keys = (f"bench:{os.getpid()}:{each}" for each in itertools.count())
         self._pairs(max(0, number - self.seen))
         self.seen = max(number, self.seen)
-
-    def _count(self) -> Figures:
-        before = self.probe.counters()
-        self._pairs(COUNTED)
-        spent = self.probe.counters().since(before)
-        profile = cProfile.Profile()
-        profile.enable()
-        self._pairs(COUNTED)
-        profile.disable()
-        # not pstats: it counts functions with the same name and position, such as those of dataclasses, only once
-        calls = sum(entry.callcount for entry in profile.getstats()) / COUNTED
-        return {
-            "calls": math.floor(calls) - ADAPTER_CALLS,  # the fraction is the call that ends the profiler
-            "requests": spent.requests / COUNTED,
-            "commands": spent.commands / COUNTED,
-            "connections": spent.clients,
-        }
