@@ -59,10 +59,10 @@ def get_or_load_many(
     Raises:
         LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
             ``LoadContext.fail()``.
-        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+        LoadTimeout: the load takes longer than ``wait`` or ``load_timeout``, and there is no default.
         TypeError: the loader is asynchronous, or an option is unknown.
         ValueError: an option is out of its range.
-        Exception: what the loader raised.
+        Exception: what the loader raised, if there is no default.
 
     Example::
 
@@ -119,10 +119,10 @@ async def aget_or_load_many(
     Raises:
         LoadFailed: the loader of another process failed less than ``error_ttl`` seconds ago, or the loader called
             ``LoadContext.fail()``.
-        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+        LoadTimeout: the load takes longer than ``wait`` or ``load_timeout``, and there is no default.
         TypeError: an option is unknown.
         ValueError: an option is out of its range.
-        Exception: what the loader raised.
+        Exception: what the loader raised, if there is no default.
     """
     loaders.check_async(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)

@@ -47,4 +47,5 @@ class LoadFailed(LoadError):
 
 
 class LoadTimeout(LoadError):
-    """Another caller is still loading the value after ``wait`` seconds, and ``on_timeout`` is ``"raise"``."""
+    """The value is still being loaded after ``wait`` seconds by another caller, or after ``load_timeout`` seconds, and
+    there is no ``default``."""

@@ -32,7 +32,8 @@ SYNONYMS = {
     "expire": "ttl",
     "lease": "max_hold",
     "renew": "max_hold",
-    "hard_timeout": "max_hold",
+    "hard_timeout": "load_timeout",
+    "soft_timeout": "wait_stale",
     "grace": "stale",
     "none_timeout": "none_ttl",
     "background": "refresh",
@@ -88,9 +89,12 @@ class LoadOptions(TypedDict, total=False):
         wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and
             the load continues in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others
             don't wait.
-        on_timeout: after ``wait``: ``"load"``: one caller in the time of a lease loads the value, too, and doesn't
+        load_timeout: the longest that a caller waits for a load, its own or another caller's. Then it gets the stale
+            value, or ``default``, or raises ``LoadTimeout``, and the load continues in a thread or task. None, or -1:
+            without limit. Inside a transaction or another load, a thread waits for its own load until that ends.
+        on_timeout: after ``wait``, without ``load_timeout``: ``"load"``: one caller in the time of a lease loads the value, too, and doesn't
             store it; ``"default"``: return the option ``default``; ``"raise"``: raise ``LoadTimeout``.
-        default: the value to return after ``wait`` if there is none.
+        default: the value to return if there is none, because the loader failed or takes too long. It isn't stored.
         max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without
             limit.
         start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
@@ -115,6 +119,7 @@ class LoadOptions(TypedDict, total=False):
     refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
     wait: Duration | None
     wait_stale: Duration
+    load_timeout: Duration | None
     on_timeout: Literal["load", "default", "raise"]
     default: Any
     max_hold: Duration | None
@@ -137,6 +142,7 @@ class CheckedOptions:
     refresh: str | Callable[..., Any] = "inline"
     wait: float = inf
     wait_stale: float = 0.0
+    load_timeout: float = inf
     on_timeout: str = "load"
     default: Any = MISSING
     max_hold: float = inf
@@ -241,6 +247,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "refresh": _refresh,
     "wait": _or_ever,
     "wait_stale": _seconds,
+    "load_timeout": _or_ever,
     "on_timeout": partial(validate_choice, known=ON_TIMEOUT),
     "max_hold": _or_ever,
     "start_within": _positive,

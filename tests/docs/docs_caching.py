@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 from django_redis_locks.cache import StampedeCache, get_or_load
 from tests.docs.examples import Names, after, after_each, given, problems_of
 
-EMPTY = ("usual", "invalidate", "many", "async", "context", "by-value", "pages", "counters")
+EMPTY = ("usual", "invalidate", "many", "async", "context", "by-value", "limits", "pages", "counters")
 
 
 @given(*(f"howto/caching:{name}" for name in EMPTY))

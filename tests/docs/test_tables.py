@@ -124,7 +124,7 @@ def test_api_page_names_every_option_of_a_load_with_its_default() -> None:
     table = rows("reference/api.md", first=r"\w+", after="### Options of a load")
     known = public(r"load option (\w+) = ")
     options = {name: cells[1:] for name, cells in table.items() if name in known}
-    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "wait": "`None`"}
+    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "wait": "`None`", "load_timeout": "`None`"}
     for name, default in known.items():
         value = None if default.startswith("<") else ast.literal_eval(re.sub(r"inf|MISSING", r"'\g<0>'", default))
         usual = f"{value:g}" if type(value) is float else default.replace("'", '"')

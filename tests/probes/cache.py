@@ -126,6 +126,11 @@ def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:
     patch.setattr(background, "MAX_WAITING", number)
 
 
+def limit_timed_loads(patch: pytest.MonkeyPatch, number: int) -> None:
+    """How many loads with a ``load_timeout`` may run at once."""
+    patch.setattr(background._pool_at_once, "threads", number)
+
+
 def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Set the wall clock, which defines the freshness of pages, ahead of the real one."""
     real = getattr(clock.wall, "real", clock.wall)

@@ -25,48 +25,60 @@ THREADS: Final = 4
 MAX_WAITING: Final = 64
 """The number of loads that may wait for a thread; further ones run in the caller."""
 
+THREADS_AT_ONCE: Final = 32
+"""The number of loads with a ``load_timeout`` that may run at once, each in a thread; further ones run in the
+caller."""
+
 
 class _Pool:
     """A thread pool that starts with its first job; the child of a fork starts its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int, *, queues: bool) -> None:
+        self.threads = threads
+        self.queues = queues
         self.after_fork_in_child()
         forks.reset_in_child(self)
 
     def after_fork_in_child(self) -> None:
         self.mutex = threading.RLock()
         self.executor: ThreadPoolExecutor | None = None
-        self.waiting = 0
+        self.waiting = self.unfinished = 0
 
     def submit(self, job: Callable[[], object]) -> bool:
         with self.mutex:
-            if self.waiting >= MAX_WAITING:
+            if self.waiting >= MAX_WAITING if self.queues else self.unfinished >= self.threads:
                 return False
             if self.executor is None:
-                self.executor = ThreadPoolExecutor(THREADS, "django-redis-locks loads")
+                self.executor = ThreadPoolExecutor(self.threads, "django-redis-locks loads")
             try:
                 self.executor.submit(self._run, job)
             except RuntimeError:  # the interpreter is shutting down
                 return False
             self.waiting += 1
+            self.unfinished += 1
             return True
 
     def _run(self, job: Callable[[], object]) -> None:
         with self.mutex:
             self.waiting -= 1
-        job()
+        try:
+            job()
+        finally:
+            with self.mutex:
+                self.unfinished -= 1
 
 
-_pool = _Pool()
+_pool = _Pool(THREADS, queues=True)
+_pool_at_once = _Pool(THREADS_AT_ONCE, queues=False)
 
 _tasks: set[asyncio.Task[Any]] = set()
 """Strong references to running tasks: an event loop keeps weak ones only."""
 
 
-def in_thread(job: Callable[[], object]) -> bool:
-    """Run a job in a thread of the pool, with the caller's context variables, language and time zone.
+def in_thread(job: Callable[[], object], *, at_once: bool = False) -> bool:
+    """Run a job in a thread of a pool, with the caller's context variables, language and time zone.
 
-    If too many jobs are waiting, the job runs in the caller's thread.
+    If too many jobs are waiting, the job runs in the caller's thread. ``at_once``: the job isn't queued.
 
     Returns:
         False, without running the job, if the pool is full and the caller runs an event loop.
@@ -86,7 +98,7 @@ def in_thread(job: Callable[[], object]) -> bool:
         finally:
             _close_connections()
 
-    if _pool.submit(work):
+    if (_pool_at_once if at_once else _pool).submit(work):
         return True
     if running_loop() is not None:
         return False

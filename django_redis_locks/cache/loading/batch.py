@@ -26,7 +26,7 @@ from .effects import FetchMany, Follow, Lead, LeadInBackground
 from .get import get_value
 from .pipeline import run_side_by_side
 from .request import LoadRequest
-from .run import LoaderCall, claim_load, outcome_of_read, publish_outcome, run_load
+from .run import LoaderCall, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
 from .singleflight import RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
@@ -81,8 +81,11 @@ def get_values(
             yield LeadInBackground(program, on_unstarted, iscoroutinefunction(loader))
     if batch:
         done = InflightLoad()
-        yield Lead(*_leading_program(batch, loader, done))
-        yield Follow(coordinator.single_flight, done, inf)
+        deadline = batch[0].request.deadline
+        connections = [] if deadline == inf else (yield from transactions.connections_around())
+        lead = Lead if deadline == inf else partial(lead_until, connections, in_task=iscoroutinefunction(loader))
+        yield lead(*_leading_program(batch, loader, done))
+        yield Follow(coordinator.single_flight, done, deadline)
         _collect(batch, results)
     for key, request in requests.items():
         if key not in results:
@@ -109,7 +112,7 @@ def _collect(batch: list[_Entry], results: dict[str, LoadResult[Any]]) -> None:
     """Add the values that were loaded.
 
     Raises:
-        Exception: the load of a key without a cached value failed.
+        Exception: the load of a key without a cached value failed, and there is no default.
     """
     for entry in batch:
         key, outcome = entry.request.user_key, entry.inflight.outcome
@@ -118,7 +121,7 @@ def _collect(batch: list[_Entry], results: dict[str, LoadResult[Any]]) -> None:
         if outcome.error is None:
             results[key] = LoadResult(outcome.value, outcome.source, outcome.fresh_for)
         elif key not in results:
-            raise outcome.error
+            results[key] = entry.request.default_or_raise(outcome.error)
 
 
 def _needs_load(request: LoadRequest, cached: CachedValue) -> bool:

@@ -120,14 +120,15 @@ class Lead(Effect[None]):
 
 @dataclass(slots=True)
 class LeadInBackground(Effect[None]):
-    """Run the program of a load in the background: in a thread of a pool, or in a task if the loader is
-    asynchronous."""
+    """Run the program of a load in the background: in a thread of a pool, or in a task if the loader is asynchronous.
+    ``at_once``: a caller waits for it."""
 
     local: ClassVar[bool] = False
 
     program: Program[None]
     on_unstarted: Callable[[], object]
     in_task: bool
+    at_once: bool = False
 
 
 @dataclass(slots=True)
@@ -235,7 +236,9 @@ class LoadPerformer:
             CallLoader: lambda effect: loaders.call_loader(effect.loader, effect.arguments, effect.loads),
             Run: lambda effect: effect.sync_call(),
             Lead: lambda effect: run(effect.program, self),
-            LeadInBackground: lambda effect: background.in_thread(lambda: run(effect.program, self)),
+            LeadInBackground: lambda effect: background.in_thread(
+                lambda: run(effect.program, self), at_once=effect.at_once
+            ),
             Follow: self._follow,
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
@@ -287,7 +290,7 @@ class LoadPerformer:
     async def _alead_in_background(self, effect: LeadInBackground) -> None:
         token = loaders.caller_loop.set(running_loop())
         try:
-            if not effect.in_task and background.in_thread(lambda: run(effect.program, self)):
+            if not effect.in_task and background.in_thread(lambda: run(effect.program, self), at_once=effect.at_once):
                 return
         finally:
             loaders.caller_loop.reset(token)

@@ -24,7 +24,16 @@ from . import early, nesting, transactions
 from . import loader as loaders
 from .effects import Follow, Lead
 from .refresh import result_for_caller, serve_and_refresh
-from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, read_cache, run_load, send_claim
+from .run import (
+    abandon_unstarted,
+    claim_load,
+    lead_until,
+    outcome_of_read,
+    publish_outcome,
+    read_cache,
+    run_load,
+    send_claim,
+)
 from .singleflight import LOAD_ALONE, RETRY, InflightLoad, LoadOutcome
 from .store import REASON_NOT_STORED
 
@@ -78,12 +87,12 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         return (yield from _load_alone(request))
     begin = clock.now()
     longest = _longest_wait(request, in_transaction=bool(connections))
-    until = begin + min(request.options.wait, longest)
+    until = min(begin + min(request.options.wait, longest), request.deadline)
     while True:
         inflight, is_leader = single_flight.join(request.key)
         outcome: LoadOutcome | None
         if is_leader:
-            outcome = yield from _lead(request, inflight, until)
+            outcome = yield from _lead(request, inflight, until, connections)
         elif (outer_loads := nesting.start_following(inflight)) is not None:
             outcome = yield from _follow(request, inflight, until, outer_loads)
         else:
@@ -101,7 +110,9 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         if now >= until:
             metrics.count(coordinator.alias, metrics.TIMEOUTS)
             # Did the limit of nested loads end the wait, rather than the option ``wait``?
-            if longest < (inf if request.options.on_timeout == "load" else request.options.wait):
+            if now < request.deadline and longest < (
+                inf if request.options.on_timeout == "load" else request.options.wait
+            ):
                 metrics.count(coordinator.alias, metrics.NESTED)
                 return (yield from _load_alone(request))
             return (yield from _timed_out(request, begin))
@@ -115,15 +126,18 @@ def _longest_wait(request: LoadRequest, *, in_transaction: bool) -> float:
     return request.lease / 1000 if loaders.active_loads.get() else inf
 
 
-def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
-    """Lead the load of this process. In a task the load continues if the caller is cancelled."""
+def _lead(
+    request: LoadRequest, inflight: InflightLoad, until: float, connections: list[Any]
+) -> Program[LoadOutcome | None]:
+    """Lead the load of this process. In a task the load continues if the caller is cancelled. Returns None if it takes
+    longer than ``load_timeout``: then it continues, too."""
     single_flight = request.coordinator.single_flight
+    program = publish_outcome(request, inflight, _claim_and_load(request, inflight, until))
+    on_unstarted = partial(single_flight.finish, request.key, inflight, RETRY)
     inflight.leader_loop = running_loop()
-    yield Lead(
-        publish_outcome(request, inflight, _claim_and_load(request, inflight, until)),
-        partial(single_flight.finish, request.key, inflight, RETRY),
-    )
-    return inflight.outcome or (yield Follow(single_flight, inflight, inf, is_leader=True))
+    lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
+    yield lead(program, on_unstarted)
+    return inflight.outcome or (yield Follow(single_flight, inflight, request.deadline, is_leader=True))
 
 
 def _follow(
@@ -221,13 +235,15 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
         partial(abandon_unstarted, request, inflight, claim),
     )
     outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
+    if outcome.error is not None:
+        raise outcome.error
     return result_for_caller(request, outcome, True, 0.0)
 
 
 def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
-    """Apply ``on_timeout``: another caller is still loading after ``wait``."""
+    """Apply ``on_timeout``: the value is still being loaded after ``wait``, or ``load_timeout``."""
     options = request.options
-    if options.on_timeout == "load":
+    if options.on_timeout == "load" and request.deadline == inf:
         # Only one caller in the time of a lease may load beside the claim; the others wait once more
         inflight = InflightLoad()
         claim, current = yield from claim_load(request, inflight, request.claim(0.0, extra_interval=request.lease))
@@ -237,13 +253,13 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
             outcome = yield from _resolve_claim(request, inflight, claim, current)
             if outcome is not RETRY:
                 return result_for_caller(request, outcome, True, clock.now() - begin)
-    if options.default is not MISSING:
-        return LoadResult(options.default, "default", None, clock.now() - begin)
-    raise LoadTimeout(
-        f"{request.name!r} is still being loaded by another caller after {clock.now() - begin:.1f} s. Let stale values be "
-        "served (stale=), wait longer (wait=), or give a default",
+    waited = clock.now() - begin
+    error = LoadTimeout(
+        f"{request.name!r} is still being loaded after {waited:.1f} s. Let stale values be served (stale=), wait longer "
+        "(wait=, load_timeout=), or give a default",
         request.user_key,
     )
+    return request.default_or_raise(error, waited)
 
 
 def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:

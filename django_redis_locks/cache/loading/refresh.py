@@ -12,7 +12,7 @@ from ..results import LoadResult
 from . import nesting, transactions
 from .effects import Follow, Lead, LeadInBackground
 from .refresh_job import hand_over
-from .run import abandon_unstarted, claim_load, outcome_of_read, publish_outcome, run_load
+from .run import abandon_unstarted, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
 from .singleflight import RETRY, LoadOutcome
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         The new value if this caller loads it or waits for it, otherwise ``result``, which is the cached one.
     """
     coordinator, options = request.coordinator, request.options
-    single_flight = coordinator.single_flight
+    single_flight, connections = coordinator.single_flight, []
     if coordinator.backs_off(request.key) or nesting.is_inside(request.lock_id):
         return result
     if options.refresh == "inline":
@@ -42,7 +42,7 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         if transactions.never_leaves_transactions(request, connections):
             return result
     inflight, is_leader = single_flight.join(request.key)
-    wait = options.wait_stale if result.source == "stale" else 0.0
+    wait = min(options.wait_stale, options.load_timeout) if result.source == "stale" else 0.0
     if not is_leader:
         begin = clock.now()
         outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
@@ -63,8 +63,10 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         return _refreshed_or(request, outcome, result, is_leader=True)
     on_unstarted = partial(abandon_unstarted, request, inflight, claim)
     if options.refresh == "inline" and not wait:
-        yield Lead(publish_outcome(request, inflight, run_load(request, inflight, claim, current)), on_unstarted)
-        outcome = inflight.outcome or (yield Follow(single_flight, inflight, inf, is_leader=True))
+        program = publish_outcome(request, inflight, run_load(request, inflight, claim, current))
+        lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
+        yield lead(program, on_unstarted)
+        outcome = inflight.outcome or (yield Follow(single_flight, inflight, request.deadline, is_leader=True))
         return result if outcome is None else _refreshed_or(request, outcome, result, is_leader=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(
@@ -99,15 +101,15 @@ def _refreshed_or(
         return result
     if outcome.error is not None:
         if is_leader and not request.options.stale_if_error:
-            raise outcome.error
+            return request.default_or_raise(outcome.error)
         return result
     return result_for_caller(request, outcome, is_leader, 0.0)
 
 
 def result_for_caller(request: LoadRequest, outcome: LoadOutcome, is_leader: bool, waited: float) -> LoadResult[Any]:
-    """Return the value of a load to one of its callers, or raise its error. Followers get copies."""
+    """Return the value of a load to one of its callers; or the default, or raise its error. Followers get copies."""
     if outcome.error is not None:
-        raise outcome.failure(is_leader)
+        return request.default_or_raise(outcome.failure(is_leader), waited)
     value = outcome.value if is_leader else outcome.copy()
     source = outcome.source if is_leader or outcome.source in ("stale", "unlocked") else "waited"
     return LoadResult(value, source, outcome.fresh_for, waited)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
+from ...core import clock
 from ...core.keys import default_name
 from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
+from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND, CachedValue, value_with_lifetime
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class LoadRequest:
         name: the label of the load in metrics and messages.
         job: the ``Job`` with which another process can load the value, or None.
         asynchronous: the load needs an event loop: the loader is a coroutine function, or the caller runs in a loop.
+        deadline: when the caller stops waiting for any load, on the monotonic clock.
     """
 
     coordinator: CacheCoordinator
@@ -45,6 +48,7 @@ class LoadRequest:
     job: object = None
     asynchronous: bool = False
     key: str = field(init=False)
+    deadline: float = field(init=False, default=inf)
 
     def __post_init__(self) -> None:
         """Make the key, and the default name."""
@@ -53,6 +57,8 @@ class LoadRequest:
         object.__setattr__(self, "key", make_key(self.user_key, self.version))
         if not self.name:
             object.__setattr__(self, "name", default_name(str(self.user_key)))
+        if self.options.load_timeout < inf:
+            object.__setattr__(self, "deadline", clock.now() + self.options.load_timeout)
 
     @cached_property
     def load(self) -> LoadLease:
@@ -92,6 +98,12 @@ class LoadRequest:
         """Whether loaded values are stored: their ttl is positive."""
         ttl = self.ttl
         return ttl is None or ttl > 0
+
+    def default_or_raise(self, error: BaseException, waited: float = 0.0) -> LoadResult[Any]:
+        """Return the option ``default``. Without one, or after an interruption, raise the error."""
+        if self.options.default is MISSING or not isinstance(error, Exception):
+            raise error
+        return LoadResult(self.options.default, "default", None, waited)
 
     def decode(self, remaining_ms: int, data: Any) -> CachedValue:
         """Deserialize a value that the store returned. One that can't be deserialized, as its class is gone, counts as

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.errors import LockBackendError
@@ -20,12 +20,14 @@ from ..results import MISSING
 from ..values import NOT_FOUND, CachedValue, read_envelope
 from . import early, transactions
 from . import loader as loaders
-from .effects import CallLoader, Fetch
+from .effects import CallLoader, Fetch, Lead, LeadInBackground
 from .shared_read import read_shared
 from .singleflight import RETRY, LoadOutcome
 from .store import LoadCompletion, give_up_claim
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...core.commands import Program
     from ...primitives.load import Claim, ClaimRequest
     from ..results import Source
@@ -162,17 +164,18 @@ def run_load(
             coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
         )
         serves_stale = before.value is not MISSING and options.stale_if_error
+        if is_first and (serves_stale or options.default is not MISSING):
+            what = "A stale value" if serves_stale else "The default"
+            metrics.log.warning("%s of %r is served, since its loader failed: %r", what, request.name, error)
         pause = options.pause_after_error(stale_served=serves_stale)
         shared = yield from completion.failed(error, pause)
-        if serves_stale:
-            if is_first:
-                metrics.log.warning("A stale value of %r is served, since its loader failed: %r", request.name, error)
-            if shared:
-                coordinator.back_off(request.key, pause)
-            return LoadOutcome(
-                before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
-            )
-        return LoadOutcome(error=error, leader_only=not shared)
+        if not serves_stale:
+            return LoadOutcome(error=error, leader_only=not shared)
+        if shared:
+            coordinator.back_off(request.key, pause)
+        return LoadOutcome(
+            before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
+        )
     except GeneratorExit:
         raise
     except BaseException:
@@ -200,6 +203,23 @@ def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Progr
         finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.user_key), leader_only=True))
         raise
     finish(outcome)
+
+
+def lead_until(
+    connections: list[Any], program: Program[None], on_unstarted: Callable[[], object], *, in_task: bool
+) -> Lead | LeadInBackground:
+    """Return the effect that runs the program of a load whose caller has a deadline: in another thread, or in a task.
+    Inside a transaction or another load the caller runs it, since the loader may need what only this thread can see.
+
+    Args:
+        connections: those of the caller's open transactions.
+        program: the program of the load.
+        on_unstarted: ends the load for its followers if its task never begins.
+        in_task: the loader is asynchronous.
+    """
+    if connections or in_task or loaders.active_loads.get():
+        return Lead(program, on_unstarted)
+    return LeadInBackground(program, on_unstarted, in_task, at_once=True)
 
 
 def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
