@@ -3,8 +3,8 @@
 -- At maxmemory the first write for a free lock fails, before anything is changed. A lock that was handed over can still be
 -- acquired: its first write is PEXPIRE.
 -- A client that may wait also reserves the $RESERVED_FENCES fences after its own for local hand-overs; a + after the stored
--- fence marks that. A * marks a lock that was granted to a waiter. The first request with its token claims it: it gets the
--- lease and the holder of the request, and a + instead of the *.
+-- fence marks that. A * marks a lock that was granted to a waiter, and that no request has claimed. The first request with its
+-- token claims it: the lock gets the lease and the holder of the request, and a + instead of the *.
 -- If the lock is busy, the same step registers the client's address as a waiter.
 -- One acquire in ten removes old entries from the index, at most 20.
 --
@@ -29,13 +29,13 @@ if value then
   if not token then return fence end
   if token == ARGV[1] then
     reply = {1, fence, 0}
-    local claimed_since = string.match(value, '^%S+ %S+ %S+ %d+%*(@?%d*)')
-    if claimed_since or left < tonumber(lease) then
+    local unclaimed_since = string.match(value, '^%S+ %S+ %S+ %d+%*(@?%d*)') -- nil without a *
+    if unclaimed_since or left < tonumber(lease) then
       redis.call('PEXPIRE', lock, lease)
       if index then redis.call('ZADD', index, 'XX', now_ms(redis.call('TIME')) + lease, lock) end
     end
-    if claimed_since then
-      redis.pcall('SET', lock, '1 lock ' .. token .. ' ' .. fence .. '+' .. claimed_since .. details, 'KEEPTTL')
+    if unclaimed_since then
+      redis.pcall('SET', lock, '1 lock ' .. token .. ' ' .. fence .. '+' .. unclaimed_since .. details, 'KEEPTTL')
     end
   elseif token ~= handed then
     reply = {0, left, fence, since, holder}

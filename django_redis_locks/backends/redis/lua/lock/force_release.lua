@@ -1,6 +1,7 @@
--- Deletes the lock, or only the hold with a given fence; or a record that an index lists, usually that of a job. Does not
--- delete other values. Also deletes a lock without expiry, which nothing else can free. Notifies all processes, so that the
--- holder checks its hold at once, and waiters for a change read the record.
+-- Deletes the lock, or only the hold with a given fence, and grants it to the process that has waited longest; or deletes a
+-- record that an index lists, usually that of a job. Does not delete other values. Also deletes a lock without expiry, which
+-- nothing else can free. Notifies all processes, so that the holder checks its hold at once, and waiters for a change read
+-- the record.
 --
 -- While fences are reserved (a + or * follows the stored one), the lock may have been handed over locally and have one of the
 -- $RESERVED_FENCES after it. Then a message asks all processes, and the holder's process stores its fence.

@@ -1,18 +1,21 @@
--- Grants the free lock to the process that has waited longest: writes the token and the lease of its address, and publishes
--- token and fence. A * after the fence marks the lock until a request with the token claims it. Channels without a subscriber
--- are skipped. Returns whether a process was notified. A server at maxmemory allows all writes of a script after its first.
--- A process without a token waits for something else under this key, and is only notified. If there is no next fence, the
--- process is only notified, too: its request gets the error. If the user may not publish, no process is notified, and the
--- waiters poll.
+-- Grants the free lock to the process that has waited longest: writes the lock with the token, the lease and the holder of its
+-- address and the next fence, and publishes token and fence. A * after the stored fence marks the lock until a request with
+-- the token claims it, or the process extends the lease. Channels without a subscriber are skipped. Returns whether a process
+-- was notified.
+-- A process is only notified, without a grant, if its address has no token: it waits for something else under this key. Or if
+-- there is no next fence: the request that it then sends gets the error.
+-- If the user may not publish, the lock stays free, no process is notified, and the waiters poll.
+-- The caller has written before, because a server at maxmemory allows all writes of a script after its first.
 local function grant_next(lock, waiters, counter, index)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]
     if not first then return false end
     local channel, number, token, lease, holder = string.match(first, '^(%S+) (%x+) ?(%S*) ?(%d*) ?(.*)$')
-    local word = number
-    local time, fence, since
-    if token ~= '' then time = redis.call('TIME') end
-    if time then fence, since = next_fence(counter, nil, time, $RESERVED_FENCES) end
+    local word, time, fence, since = number, nil, nil, nil
+    if token ~= '' then
+      time = redis.call('TIME')
+      fence, since = next_fence(counter, nil, time, $RESERVED_FENCES)
+    end
     if fence then
       if holder ~= '' then holder = ' ' .. holder end
       redis.call('SET', lock, '1 lock ' .. token .. ' ' .. fence .. '*' .. since .. holder, 'PX', lease)

@@ -1,7 +1,7 @@
--- Removes a queue of a process from the waiters. Frees the lock if it was granted to the queue, or if a process that doesn't
--- expect the grant of this token and fence has received it, and no request has claimed it since. If the lock is free, grants
--- it to the next waiter, because the removed queue may have received a wake-up or a grant that it didn't use. The first write
--- is ZREM or DEL, which a server at maxmemory allows.
+-- Removes the address of a queue from the waiters, and frees the lock if it was granted to the token of that address. Or, with
+-- the token and fence of a grant that no queue expects: frees the lock unless a request has claimed it since.
+-- If the lock is free then, grants it to the next waiter, because the removed queue may have received a wake-up or a grant that
+-- it didn't use. The first write is ZREM or DEL, which a server at maxmemory allows.
 --
 -- uses is_owned now_ms next_fence grant_next wake
 -- KEYS  lock or record, waiters, and if it can be granted: fence counter, index
@@ -10,14 +10,14 @@
 local key, waiters, address = KEYS[1], KEYS[2], ARGV[1]
 if address ~= '' then redis.call('ZREM', waiters, address) end
 local value = redis.pcall('GET', key)
-local owned, denied = is_owned(value, ARGV[2] or string.match(address, '^%S+ %x+ (%S+)') or '')
+local token, granted_fence = ARGV[2] or string.match(address, '^%S+ %x+ (%S+)') or '', ARGV[3]
+local owned, denied = is_owned(value, token)
 if denied then return denied end
-if owned and ARGV[3] and string.match(value, '^%S+ %S+ %S+ (%d+)%*') ~= ARGV[3] then return 0 end
+if value and not owned then return 0 end
 if owned then
+  if granted_fence and string.match(value, '^%S+ %S+ %S+ (%d+)%*') ~= granted_fence then return 0 end
   redis.call('DEL', key)
   if KEYS[4] then redis.call('ZREM', KEYS[4], key) end
-elseif value then
-  return 0
 end
 local passed_on
 if KEYS[3] then passed_on = grant_next(key, waiters, KEYS[3], KEYS[4]) else passed_on = wake(key, waiters) end
