@@ -17,7 +17,9 @@ from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
-from .primitives.shared.requests import LockOptions, PreparedCommands
+from .primitives.shared.lock_spec import LockSpec
+from .primitives.shared.mutex_steps import MutexSteps
+from .primitives.shared.requests import LockOptions
 from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
@@ -47,9 +49,7 @@ class LockParts(NamedTuple):
     """What locks of equal arguments share."""
 
     kind: type[Lock]
-    address: LockAddress
-    options: LockOptions
-    prepared: PreparedCommands
+    spec: LockSpec
 
 
 class Locks(LockMaker):
@@ -83,22 +83,24 @@ class Locks(LockMaker):
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         try:
-            kind, address, lock_options, prepared = self._cached_parts(key, name, *options)
+            kind, spec = self._cached_parts(key, name, *options)
         except TypeError:  # not hashable, or wrong
-            kind, address, lock_options, prepared = self._lock_parts(key, name, *options)
+            kind, spec = self._lock_parts(key, name, *options)
         if on_lost is not None:
-            if not lock_options.auto_release:
+            if not spec.options.auto_release:
                 raise TypeError(
                     "a lock with auto_release=False always ends with its lease, so on_lost is never called: leave it out"
                 )
-            lock_options = replace(lock_options, on_lost=validate_on_lost(on_lost))
-        return kind(self.engine, *address, lock_options, reentrant, prepared)
+            spec = replace(spec, options=replace(spec.options, on_lost=validate_on_lost(on_lost)))
+        return kind(spec, reentrant)
 
     def _lock_parts(self, key: str, name: str | None, *options: Any) -> LockParts:
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
-        kind = TransactionLock if lock_options.database else Lock
-        return LockParts(kind, address, lock_options, kind(self.engine, *address, lock_options).prepare_commands())
+        return LockParts(TransactionLock if lock_options.database else Lock, self._spec(address, lock_options))
+
+    def _spec(self, address: LockAddress, options: LockOptions) -> LockSpec:
+        return LockSpec(self.engine, *address, options, MutexSteps(self.engine, address.keys, address.name, options))
 
     def _options_of(self, name: str, options: Any) -> LockOptions:
         try:
@@ -119,7 +121,7 @@ class Locks(LockMaker):
         """Return the lock with a key that came from a list of locks, where long keys end with a hash."""
         keys = self._key_layout.keys_of_escaped(escape_again(key))
         address = self._at(keys, key, None)
-        return Lock(self.engine, *address, self._lock_options(address.name, *_NO_OPTIONS), False)
+        return Lock(self._spec(address, self._lock_options(address.name, *_NO_OPTIONS)))
 
     @property
     def indexes(self) -> list[str]:

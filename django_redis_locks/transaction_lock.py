@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import deferred_release, open_transactions
 from .primitives.lock import Lock
 
 if TYPE_CHECKING:
-    from .core.durations import Duration
     from .core.grant import Grant
-    from .primitives.shared.requests import AcquireRequest
 
 
 class TransactionLock(Lock):
@@ -20,10 +17,9 @@ class TransactionLock(Lock):
 
     __slots__ = ()
 
-    def _new_request(self, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None:  # type: ignore[override]
-        if loop is None and deferred_release.deferred_grant_of(self) is not None:
-            return Lock._new_request(replace(self, reentrant=True), blocking, timeout, loop)
-        return Lock._new_request(self, blocking, timeout, loop)
+    def may_reenter(self, grant: Grant, loop: object) -> bool:
+        """Return whether the caller, who has this grant, may acquire the lock once more."""
+        return self.reentrant or (loop is None and deferred_release.deferred_grant_of(self) is not None)
 
     def release_grant(self, grant: Grant) -> None:
         """Release the grant at the end of the open transaction, or now if there is none."""

@@ -37,13 +37,11 @@ def tree_of(file: Path) -> ast.Module:
 
 LOCAL = {
     Lock: {
-        "acquiring",
         "adopt_command",
         "check_block",
         "clean_up_release",
-        "foreign_value_error",
         "owned",
-        "prepare_commands",
+        "may_reenter",
         "release_in_background",
     },
     Grant: {"remaining", "waits_for_transaction"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LockBackendError
-from ..primitives.lock import merged_renewal, renewal_group
+from ..primitives.shared.mutex_steps import merged_renewal, renewal_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

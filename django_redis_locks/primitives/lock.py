@@ -1,44 +1,45 @@
-"""The lock primitive, a mutex: one holder at a time, across threads, tasks, processes and hosts.
+"""``Lock``: the lock object. Each method that may do I/O is followed by its asynchronous ``a`` twin.
 
-``rlock`` is the same lock: re-entries are counted in the process, so that both kinds exclude each other and use the
-same three steps in the store. Each step may be repeated without another effect, and none shortens the lease of a held
-lock:
-
-- acquire: set the key if it is absent, or has this token already;
-- release: delete the key if it has this token;
-- renew: extend the lease if the key has this token.
-
-Source: the lock on one server in Redis' documentation ("Distributed Locks with Redis"): a random token that is set with
-an expiry, and compared before it is deleted. Redlock, the algorithm for several servers on the same page, isn't
-implemented: like this lock, it can't stop a holder that was paused until its lease had ended, and it also relies on the
-clocks of the servers (Kleppmann, "How to do distributed locking", 2016). Fences protect against such a holder.
+``acquire`` and ``release`` are in ``shared/acquire`` and ``shared/release``; what they send is in ``LockSpec.steps``.
+``rlock`` is the same lock: re-entries are counted in the process, so that both kinds exclude each other and use the same
+steps in the store.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+import inspect
+import sys
+from typing import TYPE_CHECKING, Never, overload
 
-from ..core import clock, forks, owners
-from ..core import holder as holders
-from ..core.commands import Command
-from ..core.holder import Holder
-from ..core.keys import BROADCAST
-from ..core.queue_values import Attempt, QueuePosition
-from ..core.replies import parse_array, parse_bool, parse_forced, parse_freed, parse_int, parse_text, parse_time
-from .shared.base_lock import BaseLock
-from .shared.record_values import queued_index
-from .shared.requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy, ForeignValue, Granted, PreparedCommands
+from ..core import events, owners
+from ..core.arguments import refuse_unknown
+from ..core.durations import Duration
+from ..core.grant import Grant
+from ..core.registry import end_block, registry
+from ..core.runner import arun, run
+from .shared import extend, release
+from .shared.acquire import aacquire, acquire, new_request
+from .shared.inspect_programs import force_releasing, inspecting
+from .shared.lock_object import LockObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+    from types import TracebackType
 
+    from ..core.commands import Command
     from ..core.hold import Hold
+    from ..core.holder import Holder
 
-KIND: Final = "lock"
+
+_get_frame = sys._getframe
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as
+long as the block; all others are alike."""
+
+_ARGUMENTS = ("blocking", "timeout")
 
 
-class Lock(BaseLock):
+class Lock(LockObject):
     """A mutex with owner-only release, renewal, fencing token and loss notice. ``locks.lock()`` makes one.
 
     It isn't re-entrant unless ``locks.rlock()`` made it: a second acquire by its owner raises ``LockAlreadyHeld``. A
@@ -60,151 +61,277 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def prepare_commands(self) -> PreparedCommands:
-        """Return the commands of the fast path, prepared for these keys."""
-        keys = self.keys
-        free = (keys.lock, keys.fence, keys.index_key) if self.options.index else (keys.lock, keys.fence)
-        prepare = self.performer.prepare
-        return PreparedCommands(prepare("lock/acquire", free, 3), prepare("lock/release", self._release_keys, 1))
+    # What its grants call
+    release_grant = release.release_grant
+    arelease_grant = release.arelease_grant
+    clean_up_release = release.clean_up_release
+    release_in_background = release.release_in_background
+    detach_grant = release.detach_grant
+    adetach_grant = release.adetach_grant
+    extend_hold = extend.extend_hold
+    aextend_hold = extend.aextend_hold
 
-    def _holder_text(self, request: AcquireRequest) -> str:
-        return holders.describe(forks.known_pid, owners.name_of(request.owner), self.name, self.options.metadata)
+    @overload
+    def acquire(self) -> Grant: ...
+    @overload
+    def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
+    def acquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
+        """Acquire the lock for the calling thread.
 
-    def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
-        options = self.options
-        keys = self.keys
-        holder_text = self._holder_text(request)
-        request.token, request.address = attempt.token or request.token, attempt.address
-        if attempt.entry is None and attempt.handed is None:
-            free = (keys.lock, keys.fence, keys.index_key) if options.index else (keys.lock, keys.fence)
-            return Command("lock/acquire", free, (request.token, options.lease, holder_text), parse_acquire)
-        handed = "" if attempt.handed is None else attempt.handed.hold.token
-        tuning = self.performer.tuning
-        lease = options.lease + round(1000 * tuning.local_reuse_window)
-        args = request.token, lease, holder_text, handed, attempt.address, attempt.enqueued_at, tuning.waiter_ttl
-        waited = (keys.lock, keys.fence, keys.waiters)
-        return Command("lock/acquire", (*waited, keys.index_key) if options.index else waited, args, parse_acquire)
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
+        a bare ``acquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None
+        instead. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
 
-    def _release_command(self, token: str, address: str = "") -> Command[int]:
-        args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
-        return Command("lock/release", self._release_keys, args, parse_freed)
+        Args:
+            blocking: False makes exactly one attempt.
+            timeout: seconds to wait; 0 makes exactly one attempt, -1 waits for ever.
 
-    def _cleanup_command(self, token: str, address: str) -> Command[int]:
-        if not address:
-            return self._release_command(token)
-        return Command("waiters/unregister", self._release_keys, (address,), parse_freed)
+        Returns:
+            A ``Grant``, which is true, or None.
 
-    def _renew_command(self, token: str, lease: int) -> Command[bool]:
-        keys = self.keys
-        listed = (keys.lock, keys.index_key) if self.options.index else (keys.lock,)
-        return Command("lock/renew", listed, (lease, token), parse_renew)
+        Raises:
+            SynchronousOnlyOperation: called in a running event loop. Use ``aacquire()``.
+            LockNotAcquired: the default wait is over.
+            LockAlreadyHeld: the caller holds the lock, or would wait for itself.
+            LockLost: re-entry into a lock that is lost.
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: something else lives under the key.
+            ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
+
+        Example::
+
+            grant = lock.acquire(timeout=5)
+            if grant:
+                with grant:
+                    ...
+        """
+        if unknown:
+            refuse_unknown(unknown, "acquire()", _ARGUMENTS)
+        request = new_request(self, blocking, timeout, None)
+        if request is None:
+            return None
+        return acquire(self, request)
+
+    @overload
+    async def aacquire(self) -> Grant: ...
+    @overload
+    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
+    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
+        """Acquire the lock for the running task.
+
+        Without arguments it waits as long as the lock's ``wait`` option says and raises when that time is over, so that
+        a bare ``aacquire()`` never runs a section unlocked. With ``blocking=False`` or a ``timeout`` it returns None
+        instead. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+
+        Args:
+            blocking: False makes exactly one attempt.
+            timeout: seconds to wait; 0 makes exactly one attempt, -1 waits for ever.
+
+        Returns:
+            A ``Grant``, which is true, or None.
+
+        Raises:
+            LockNotAcquired: the default wait is over.
+            LockAlreadyHeld: the caller holds the lock, or would wait for itself.
+            LockLost: re-entry into a lock that is lost.
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: something else lives under the key.
+            ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
+        """
+        if unknown:
+            refuse_unknown(unknown, "acquire()", _ARGUMENTS)
+        request = new_request(self, blocking, timeout, owners.running_loop())
+        if request is None:
+            return None
+        return await aacquire(self, request)
+
+    def release(self) -> None:
+        """Release the caller's newest grant of this lock.
+
+        Raises:
+            LockNotOwned: the caller has none; a grant of another thread or task is released by ``grant.release()``.
+            LockLost: the lock was lost before.
+            LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
+        """
+        release.newest_grant(self).release()
+
+    async def arelease(self) -> None:
+        """Release the newest grant that the running task has of this lock.
+
+        Raises:
+            LockNotOwned: the caller has none; a grant of another thread or task is released by ``grant.arelease()``.
+            LockLost: the lock was lost before.
+            LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
+        """
+        await release.newest_grant(self).arelease()
+
+    def locked(self) -> bool:
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
+        return self.holder() is not None
+
+    async def alocked(self) -> bool:
+        """Return whether the lock is held, by any holder. One round trip; the answer may be outdated when it arrives.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
+        return await self.aholder() is not None
+
+    def owned(self) -> bool:
+        """Return whether the caller holds the lock, as far as this process knows; no request is sent."""
+        newest = registry.newest(self.spec.lock_id)
+        return newest is not None and newest.held
+
+    def holder(self) -> Holder | None:
+        """Return the holder of the lock, or None if it is free. One round trip.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
+        return run(inspecting(self.spec), self.spec.performer)
+
+    async def aholder(self) -> Holder | None:
+        """Return the holder of the lock, or None if it is free. One round trip.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: the key holds a value that is no lock.
+        """
+        return await arun(inspecting(self.spec), self.spec.performer)
+
+    def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects
+        the resources that it writes to.
+
+        Args:
+            reason: for the log and the signal.
+            fence: free only the hold with this fence, not a later one.
+            actor: the user or program that does it, for the signal.
+
+        Returns:
+            True if there was a lock to free, also if a reply was lost on the way.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            ValueError: ``fence`` is no int.
+        """
+        return _report_forced(self, run(force_releasing(self.spec, fence), self.spec.performer), reason, actor)
+
+    async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
+        """Free the lock, regardless of its holder. The holder continues until it notices the loss; its fence protects
+        the resources that it writes to.
+
+        Args:
+            reason: for the log and the signal.
+            fence: free only the hold with this fence, not a later one.
+            actor: the user or program that does it, for the signal.
+
+        Returns:
+            True if there was a lock to free, also if a reply was lost on the way.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+            ValueError: ``fence`` is no int.
+        """
+        return _report_forced(self, await arun(force_releasing(self.spec, fence), self.spec.performer), reason, actor)
+
+    # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
+
+    def __enter__(self) -> Grant:
+        """Acquire the lock for a block, as ``acquire()`` without arguments does.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockError: as ``acquire()``.
+            TypeError: the lock has ``auto_release=False``.
+        """
+        if not self.spec.options.auto_release:
+            self.check_block()
+        request = new_request(self, True, None, None)
+        frame = _get_frame(1)
+        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        del frame  # a task that waits would be in a cycle with it
+        return acquire(self, request)  # type: ignore[return-value] # this request raises instead
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Release the lock at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock was lost while the block ran, and the block raised nothing.
+            LockNotOwned: the block was left in another thread or task.
+        """
+        grant: Grant | None = None
+        try:
+            frame = _get_frame(1)
+            block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+            del frame
+            grant = end_block(self, block) or release.grant_of_block(self, error, block)
+            if grant is not None:
+                grant.exit_block(error)
+        except BaseException as failure:
+            release.clean_up_block(self, grant, failure)
+            raise
+
+    async def __aenter__(self) -> Grant:
+        """Acquire the lock for a block, as ``aacquire()`` without arguments does.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockError: as ``aacquire()``.
+            TypeError: the lock has ``auto_release=False``.
+        """
+        if not self.spec.options.auto_release:
+            self.check_block()
+        request = new_request(self, True, None, owners.running_loop())
+        frame = _get_frame(1)
+        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        del frame  # a task that waits would be in a cycle with it
+        return await aacquire(self, request)  # type: ignore[return-value] # this request raises instead
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Release the lock at the end of a block. An exception of the block is never replaced; a store that can't be
+        reached is logged, and the release is repeated in the background.
+
+        Raises:
+            LockLost: the lock was lost while the block ran, and the block raised nothing.
+            LockNotOwned: the block was left in another thread or task.
+        """
+        grant: Grant | None = None
+        try:
+            frame = _get_frame(1)
+            block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+            del frame
+            grant = end_block(self, block) or release.grant_of_block(self, error, block)
+            if grant is not None:
+                await grant.aexit_block(error)
+        except BaseException as failure:
+            release.clean_up_block(self, grant, failure)
+            raise
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
-        holder and the fence of this hold."""
-        owner: Any = hold.owner()
-        thread = "" if owner is None else owners.name_of(owner)
-        holder_text = holders.describe(forks.known_pid, thread, self.name, self.options.metadata)
-        # The values of the hold, not the hold: it is renewed only while its grants reference it
-        return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, holder_text=holder_text)
+        """Return a function that makes the first renewal of an adopted lock, as ``LockSteps.adopt``."""
+        return self.spec.steps.adopt(hold)
 
-    def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, holder_text: str) -> Command[bool]:
-        age = round(1000 * (clock.now() - since))
-        return Command(
-            "lock/adopt", self._renew_command(token, lease).keys, (lease, token, fence, age, holder_text), parse_renew
-        )
-
-    def _inspect_command(self) -> Command[Holder | None]:
-        return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(parse_inspect, self))
-
-    def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
-        # The same command deletes listed records, and queued ones have another index
-        queued = (queued_index(self.keys.index_key),) if self.options.index else ()
-        args = "" if fence is None else fence, self.keys.inbox + BROADCAST, int(request_fence)
-        return Command("lock/force_release", self._release_keys + queued, args, parse_forced)
-
-    @property
-    def _release_keys(self) -> tuple[str, ...]:
-        """The keys of a command that frees the lock: whatever frees it may grant it to the next waiter."""
-        keys = self.keys
-        passed_on = keys.lock, keys.waiters, keys.fence
-        return (*passed_on, keys.index_key) if self.options.index else passed_on
+    def may_reenter(self, grant: Grant, loop: object) -> bool:
+        """Return whether the caller, who has this grant, may acquire the lock once more."""
+        return self.reentrant
 
 
-def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
-    """Parse a fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival,
-    others]`` or ``[-1, what the key holds]``."""
-    if type(reply) is int and reply > SMALLEST_FENCE:
-        return Granted(reply)
-    outcome = parse_array(reply)[0]
-    if outcome == 1:
-        _, fence, free, *position = reply
-        return Granted(parse_int(fence), parse_bool(free), _parse_position(*position))
-    if outcome == 0:
-        return Busy(reply[1] / 1000, _parse_holder(reply[1:5]), _parse_position(*reply[5:]))
-    return _parse_foreign_value(reply)
-
-
-def _parse_position(enqueued_at: Any = 0, others: Any = 0) -> QueuePosition:
-    return QueuePosition(parse_int(enqueued_at), parse_bool(others)) if enqueued_at or others else NOT_QUEUED
-
-
-def _parse_foreign_value(reply: Any) -> ForeignValue:
-    outcome, what = reply
-    if outcome != -1:
-        raise ValueError(reply)
-    return ForeignValue(parse_text(what))
-
-
-def parse_renew(reply: Any) -> bool:
-    """Parse the reply to the renewal of one lock."""
-    (renewed,) = parse_array(reply)
-    return parse_bool(renewed)
-
-
-def renewal_group(command: Command[Any]) -> object:
-    """Return the group of a renewal; renewals of one group can be merged. They have the same lease and the same index,
-    or bucket of keys. Returns None for commands other than the renewal of a lock."""
-    if command.name != "lock/renew":
-        return None
-    lock, *index = command.keys
-    return command.args[0], index[0] if index else lock.partition("}")[0]
-
-
-def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
-    """Merge renewals of one group. The reply says for each lock, in this order, whether it is still held."""
-    first = commands[0]
-    locks = [command.keys[0] for command in commands]
-    tokens = [command.args[1] for command in commands]
-    return Command("lock/renew", (*locks, *first.keys[1:]), (first.args[0], *tokens), parse_merged_renewal)
-
-
-def parse_merged_renewal(reply: Any) -> list[bool]:
-    """Whether each lock is still owned, in the order of the command's keys."""
-    return [parse_bool(renewed) for renewed in parse_array(reply)]
-
-
-def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
-    """Parse as ``parse_inspected_lock``.
-
-    Raises:
-        LockKeyError: the key holds a value that isn't a lock.
-    """
-    found = parse_inspected_lock(parse_array(reply))
-    if isinstance(found, ForeignValue):
-        raise lock.foreign_value_error(found)
-    return found
-
-
-def parse_inspected_lock(reply: Sequence[Any]) -> Holder | ForeignValue | None:
-    """Parse ``[]`` for a free lock, the beginning of the reply for a busy lock, or ``[-1, what the key holds]``."""
-    if not reply:
-        return None
-    return _parse_holder(list(reply[1:])) if reply[0] == 0 else _parse_foreign_value(reply)
-
-
-def _parse_holder(fields: list[Any]) -> Holder:
-    left, fence, since, holder_text = fields
-    return holders.read(
-        parse_text(holder_text), fence=parse_int(fence), since=parse_time(since or b"0"), lease_left=left / 1000
-    )
+def _report_forced(lock: Lock, freed: bool, reason: str, actor: str) -> bool:
+    if freed:
+        events.emit(events.ForceReleased(lock.key, lock.name, lock.alias, reason, actor))
+    return freed

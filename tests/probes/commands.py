@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
-from django_redis_locks.core import clock, owners
+from django_redis_locks.core import clock
 from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
-from django_redis_locks.primitives.lock import parse_acquire
-from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
+from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
+from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 
 NEAR = 10.0
 """Seconds by which times of two backends may differ, since they don't get a command at the same moment."""
@@ -124,8 +124,8 @@ class RandomCommands:
         steps: dict[Callable[[], Pair], int] = {
             lambda: self.acquire(lock): 10,
             lambda: self.free(lock): 4,
-            lambda: self.both(lock._renew_command(self.token(), self.chance.choice([1, self.lease()]))): 3,
-            lambda: self.both(dataclasses.replace(lock._inspect_command(), parse=_parse_holder)): 3,
+            lambda: self.both(lock.spec.steps.renew(self.token(), self.chance.choice([1, self.lease()]))): 3,
+            lambda: self.both(dataclasses.replace(lock.spec.steps.inspect(), parse=_parse_holder)): 3,
             lambda: self.adopt(lock): 2,
             lambda: self.force_release(lock): 2,
             lambda: self.unregister(lock): 2,
@@ -139,15 +139,14 @@ class RandomCommands:
         return commands
 
     def acquire(self, lock: Lock) -> Pair:
-        execute = AcquireRequest(0, owners.current_owner(), None)
-        execute.token = self.token()
+        steps, token = lock.spec.steps, self.token()
         attempt = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
-            handed = HandedOverLock(hold, lock._release_command, lambda: None) if self.chance.random() < 0.4 else None
-            attempt = Attempt(Entry(self.address(), execute.token), self.enqueued_at(), handed=handed)
-        command = lock._attempt_command(execute, attempt)
-        token, _, _, *waits = command.args
+            handed = HandedOverLock(hold, steps.release, lambda: None) if self.chance.random() < 0.4 else None
+            attempt = Attempt(Entry(self.address(), token), self.enqueued_at(), handed=handed)
+        command = steps.acquire(token, "", attempt)
+        _, _, _, *waits = command.args
         holder_text = self.chance.choice(
             ["", "nonsense", holder_module.describe(1, "thread", "näme", holder_module.FIELDS)]
         )
@@ -156,25 +155,26 @@ class RandomCommands:
 
     def free(self, lock: Lock) -> Pair:
         address = self.address() if self.chance.random() < 0.3 else ""
-        command = lock._release_command(self.token(), address)
+        command = lock.spec.steps.release(self.token(), address)
         args = (*command.args[:2], WAIT_QUEUE_TTL) if address else command.args
         return self.both(dataclasses.replace(command, args=args))
 
     def adopt(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
         ours, theirs = (
-            lock._adopt_command(token, lease, fence=fence, since=clock.now(), holder_text="told")
+            lock.spec.steps._adopt(token, lease, fence=fence, since=clock.now(), holder="told")
             for fence in self.fences(lock.keys.lock)
         )
         return ours, theirs
 
     def force_release(self, lock: Lock) -> Pair:
         fences, execute = self.fences(lock.keys.lock), bool(self.maybe())
-        ours, theirs = (lock._force_release_command(fence or None, execute) for fence in fences)
+        ours, theirs = (lock.spec.steps.force_release(fence or None, execute) for fence in fences)
         return ours, theirs
 
     def unregister(self, lock: Lock) -> Pair:
-        keys = lock._release_keys if self.maybe() else lock._release_keys[:2]
+        keys = lock.spec.steps.release_keys
+        keys = keys if self.maybe() else keys[:2]
         if self.maybe():
             return self.both(Command("waiters/unregister", keys, (self.address(),), int))
         token = self.token()  # of an unexpected grant

@@ -214,7 +214,7 @@ def _no_answer() -> LockBackendError:
 
 def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
     """Send a renewal that stores the holder, as a late copy does. Returns whether the token holds the lock."""
-    command = lock._adopt_command(token, 1, fence=fence, since=0.0, holder_text='["elsewhere"]')
+    command = lock.spec.steps._adopt(token, 1, fence=fence, since=0.0, holder='["elsewhere"]')
     ours: bool = command.read(engine().backend.call(command))
     return ours
 

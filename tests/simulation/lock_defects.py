@@ -12,7 +12,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, LockNotOwned
 from django_redis_locks.core import events, grant_stack
 from django_redis_locks.core.registry import registry
-from django_redis_locks.primitives.shared import acquisition
+from django_redis_locks.primitives.shared import acquire
 from tests.simulation.lock_rules import store_key
 from tests.simulation.scheduler import Interrupted, current
 
@@ -67,10 +67,10 @@ def leases_that_end(world: LockWorld, process: Process) -> None:
 
 def two_exceptions(world: LockWorld, process: Process) -> None:
     """A second signal handler raises before the cleanup after the first one."""
-    real = acquisition.run_twice_if_interrupted
+    real = acquire.run_twice_if_interrupted
 
     def interrupt(clean_up: Callable[[], object]) -> None:
-        acquisition.run_twice_if_interrupted = real
+        acquire.run_twice_if_interrupted = real
         raise Interrupted
 
     def hold() -> None:
@@ -90,7 +90,7 @@ def two_exceptions(world: LockWorld, process: Process) -> None:
             world.scheduler.violation("a waiter gives up although the lock is free")
 
     def interrupt_waiter() -> None:
-        acquisition.run_twice_if_interrupted = interrupt
+        acquire.run_twice_if_interrupted = interrupt
         waiter.interruptions += 1
         waiter.wake()
 

@@ -16,7 +16,7 @@ from django_redis_locks.core.queue_values import DirectGrant, HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
-from django_redis_locks.primitives.shared import acquisition
+from django_redis_locks.primitives.shared import acquire
 from tests.simulation.network import SimulatedSubscriber
 
 Patch = pytest.MonkeyPatch
@@ -97,7 +97,7 @@ def grant_not_passed_on(patch: Patch) -> None:
 
 def waiter_left_in_queue(patch: Patch) -> None:
     """[E11] After an exception a waiter stays at the head of the queue, although its request was collected."""
-    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: None)
+    patch.setattr(acquire, "run_twice_if_interrupted", lambda clean_up: None)
     patch.setattr(WaitQueue, "drop_abandoned_heads", lambda queue: None)
 
 

@@ -19,9 +19,9 @@ from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, Waiter
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
-from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared import acquisition, wait_loop
-from django_redis_locks.primitives.shared.lock_programs import LockPrograms
+from django_redis_locks.primitives.shared import acquire, wait_loop
+from django_redis_locks.primitives.shared.acquire_program import Attempts
+from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.requests import Granted
 from tests.probes.tuning import Tune
 from tests.simulation.lock_mutations import adopted_lock_never_doubted, grant_forgotten
@@ -141,8 +141,8 @@ def check(case: Case, tune: Tune) -> None:
 
 def no_cleanup(patch: pytest.MonkeyPatch) -> None:
     """[H2] A token that a request without a reply left in the store is not deleted."""
-    real = LockPrograms._cleanup
-    patch.setattr(LockPrograms, "_cleanup", lambda self, *what: real(self, process.PROCESS + "unknown", ""))
+    real = LockSpec.cleanup
+    patch.setattr(LockSpec, "cleanup", lambda self, *what: real(self, process.PROCESS + "unknown", ""))
 
 
 def lease_lowered(patch: pytest.MonkeyPatch) -> None:
@@ -167,9 +167,9 @@ def handed_lock_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def adopted_without_request(patch: pytest.MonkeyPatch) -> None:
     """[H3] A waiter takes over a lock without a request to the store."""
-    attempt_command, retry_command = Lock._attempt_command, wait_loop.retry_command
+    attempt_command, retry_command = Attempts._attempt_command, wait_loop.retry_command
 
-    def attempt_with_previous_token(self: Lock, request: Any, attempt: Attempt) -> Any:
+    def command(self: Attempts, request: Any, attempt: Attempt) -> Any:
         if attempt.handed is not None:
             attempt = attempt._replace(token=attempt.handed.hold.token)
         return attempt_command(self, request, attempt)
@@ -179,7 +179,7 @@ def adopted_without_request(patch: pytest.MonkeyPatch) -> None:
             return Granted(1, False), environment.now, False
         return (yield from retry_command(command, *args))
 
-    patch.setattr(Lock, "_attempt_command", attempt_with_previous_token)
+    patch.setattr(Attempts, "_attempt_command", command)
     patch.setattr(wait_loop, "retry_command", answer)
 
 
@@ -237,7 +237,7 @@ def one_queue_for_all_loops(patch: pytest.MonkeyPatch) -> None:
 
 def cleanup_interrupted(patch: pytest.MonkeyPatch) -> None:
     """[L16] A signal handler that raises during the cleanup of a cancelled caller ends the cleanup."""
-    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clean_up: clean_up())
+    patch.setattr(acquire, "run_twice_if_interrupted", lambda clean_up: clean_up())
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

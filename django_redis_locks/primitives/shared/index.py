@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import parse_array, parse_int, parse_text
-from ..lock import KIND, parse_inspected_lock
+from .mutex_steps import KIND, parse_inspected_lock
 from .requests import ForeignValue
 from .retry import retry_command
 

@@ -14,8 +14,8 @@ from ...core.keys import default_name
 from ...core.replies import LATEST, parse_json
 from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
-from ..lock import KIND
 from .index import ListedRecord
+from .mutex_steps import KIND
 from .requests import ForeignValue
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
 from django_redis_locks.core.commands import Command
 from django_redis_locks.engine.renewal_batch import MAX_LOCKS, renew
-from django_redis_locks.primitives.lock import parse_renew
+from django_redis_locks.primitives.shared.mutex_steps import parse_renew
 
 DOWN = LockBackendError("down")
 

@@ -22,7 +22,8 @@ from django_redis_locks.core.queue_values import DirectGrant, QueueOutage, Waite
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
-from django_redis_locks.primitives.shared.lock_programs import LockPrograms
+from django_redis_locks.primitives.shared.acquire_program import Attempts
+from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 
 from .environment import FIRST_ARRIVAL, RecordingEvent, Timestamp
@@ -30,7 +31,8 @@ from .plans import Plan
 
 _OPAQUE = (
     Engine,
-    LockPrograms,
+    LockSpec,
+    Attempts,
     threading.Thread,
     Plan,
     types.FunctionType,

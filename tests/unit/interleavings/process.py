@@ -37,6 +37,12 @@ from django_redis_locks.core.keys import LockId, LockKeys
 from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.shared.acquire import handle_failure
+from django_redis_locks.primitives.shared.acquire_program import acquiring
+from django_redis_locks.primitives.shared.extend import extending
+from django_redis_locks.primitives.shared.lock_spec import LockSpec
+from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
+from django_redis_locks.primitives.shared.release import end_grant, releasing
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
 
 from .environment import RecordingEvent, Timestamp, environment
@@ -134,7 +140,8 @@ class Process:
 
     def _lock(self, plan: Plan) -> Lock:
         options = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
-        return Lock(self.engine, LOCK_ID, KEYS, "lock", "lock", "default", options)
+        steps = MutexSteps(self.engine, KEYS, "lock", options)
+        return Lock(LockSpec(self.engine, LOCK_ID, KEYS, "lock", "lock", "default", options, steps))
 
     def apply(self, input: Input) -> None:
         """Make one step."""
@@ -161,7 +168,7 @@ class Process:
         environment.new_token = contender.new_token
         contender.acquire_request = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.loop)
         contender.phase = "asking"
-        contender.program = self.locks[index].acquiring(contender.acquire_request)
+        contender.program = acquiring(self.locks[index].spec, contender.acquire_request)
         self._run(index, contender.program.send, None)
         if isinstance(contender.effect, Wait):
             self._run_effect(index)
@@ -244,15 +251,15 @@ class Process:
         contender.extended = True
         contender.phase = "extending"
         assert contender.grant is not None
-        contender.program = self.locks[index].extending(contender.grant.hold, round(contender.plan.extend * 1000))
+        contender.program = extending(self.locks[index].spec, contender.grant.hold, round(contender.plan.extend * 1000))
         self._run(index, contender.program.send, None)
 
     def _release(self, index: int) -> None:
         contender, lock = self.contenders[index], self.locks[index]
         assert contender.grant is not None
-        assert lock._end_grant(contender.grant)
+        assert end_grant(lock.spec, contender.grant)
         contender.phase = "leaving"
-        contender.program = lock.releasing(contender.grant.hold, contender.plan.loop)
+        contender.program = releasing(lock.spec, contender.grant.hold, contender.plan.loop)
         self._run(index, contender.program.send, None)
         if isinstance(contender.effect, HandOver):
             self._run_effect(index)
@@ -309,7 +316,9 @@ class Process:
         if acquire_request is not None and acquire_request.waiter is not None:
             contender.effect = LeaveQueue(acquire_request.waiter, 0.0)
         elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.release_failed:
-            contender.effect = NotifyWaiters(LOCK_ID, False, grant.hold.entry, self.locks[index]._release_keys)
+            contender.effect = NotifyWaiters(
+                LOCK_ID, False, grant.hold.entry, self.locks[index].spec.steps.release_keys
+            )
         else:
             self._clean_up(index)
 
@@ -319,7 +328,7 @@ class Process:
         contender.effect = contender.failure = None
         try:
             if contender.acquire_request is not None:
-                lock._handle_failure(contender.acquire_request, failure)
+                handle_failure(lock, contender.acquire_request, failure)
             elif contender.grant is not None:
                 lock.clean_up_release(contender.grant, failure)
         except (type(failure), KeyboardInterrupt) as raised:

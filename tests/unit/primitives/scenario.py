@@ -26,6 +26,8 @@ from django_redis_locks.core.registry import registry
 from django_redis_locks.core.runner import run
 from django_redis_locks.engine import engine
 from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.shared.acquire_program import acquiring
+from django_redis_locks.primitives.shared.release import releasing
 from django_redis_locks.primitives.shared.requests import AcquireRequest
 
 _numbers = itertools.count()
@@ -189,7 +191,7 @@ class Process:
     def hold(self, loop: Any = None, **options: Any) -> Hold:
         """Let another caller of this process acquire the lock."""
         hold = self._run_as_other_caller(
-            self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), loop))
+            acquiring(self.lock(**options).spec, AcquireRequest(0.0, owners.current_owner(), loop))
         )
         assert isinstance(hold, Hold)
         return hold
@@ -197,7 +199,7 @@ class Process:
     def free(self, hold: Hold) -> bool:
         """Let it release the lock."""
         assert hold.release_grant(next(iter(hold.open_grants)))
-        return self._run_as_other_caller(self.lock().releasing(hold, hold.loop))
+        return self._run_as_other_caller(releasing(self.lock().spec, hold, hold.loop))
 
     def _run_as_other_caller(self, program: Any) -> Any:
         self._other_caller = True

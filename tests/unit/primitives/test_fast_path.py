@@ -14,8 +14,7 @@ from django_redis_locks.core import events, owners
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt
 from django_redis_locks.engine import local_queues
-from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared.requests import AcquireRequest
+from django_redis_locks.primitives.shared import acquire, release
 from tests.unit.primitives.scenario import Process, Scenario, VirtualClock
 
 OUTCOMES = {"lost", "late", "dropped", "stale", "down", "loading", "refused"}
@@ -53,7 +52,7 @@ def register_waiter(process: Process) -> None:
     lock = process.lock()
     process.engine.listen_for(lock.lock_id)
     attempt = Attempt(Entry(f"{process.engine.subscribed_channel(lock.keys.inbox)} 1"))
-    process.backend.call(lock._attempt_command(AcquireRequest(3.0, owners.current_owner(), None), attempt))
+    process.backend.call(lock.spec.steps.acquire("a token", "a holder", attempt))
 
 
 def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool, fast: bool, **options: Any) -> Any:
@@ -66,8 +65,8 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
     lock = process.lock(**options)
     with pytest.MonkeyPatch.context() as patch:
         if not fast:
-            patch.setattr(Lock, "_begin_fast_path", lambda *_: None)
-            patch.setattr(Lock, "_begin_fast_release", lambda *_: None)
+            patch.setattr(acquire, "begin_straight", lambda *_: None)
+            patch.setattr(release, "begin_straight", lambda *_: None)
         patch.setattr(events, "_listeners", [noticed.append])
         patch.setattr(local_queues, "random", lambda: 0.5)
         if "queued" in story:

@@ -14,7 +14,9 @@ from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
-from django_redis_locks.primitives.lock import parse_acquire
+from django_redis_locks.primitives.shared.acquire_program import Attempts
+from django_redis_locks.primitives.shared.extend import extending
+from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 from tests.unit.primitives.scenario import Scenario
 
@@ -143,7 +145,7 @@ def test_token_that_is_cleaned_up_is_not_requested_again(scenario: Scenario) -> 
     """[H2] The cleanup would free the lock that is granted to it."""
     request = AcquireRequest(3.0, owners.current_owner(), None)
     token = request.token
-    (cleanup,) = scenario.process.lock()._replace_token(request)
+    (cleanup,) = Attempts(scenario.process.lock().spec)._replace_token(request)
     assert cleanup.delete.args == (token,) != (request.token,)
 
 
@@ -251,7 +253,7 @@ def test_extend_without_a_reply_keeps_the_deadline(scenario: Scenario) -> None:
     scenario.process.outage.probe()
     grant.hold.mark_lost("expired")
     with pytest.raises(LockLost, match="expired"):
-        run(scenario.process.lock().extending(grant.hold, 60_000), scenario.process.engine)
+        run(extending(scenario.process.lock().spec, grant.hold, 60_000), scenario.process.engine)
 
 
 def test_confirmation_of_a_lost_lock_raises_LockLost_once(scenario: Scenario, emitted: list[events.Event]) -> None:

@@ -1,0 +1,230 @@
+"""Acquire a lock: the request, the straight attempt, the program if that wasn't enough, and the grant or the error."""
+
+from __future__ import annotations
+
+from functools import partial
+from os import getpid
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from ...core import clock, events, forks, owners
+from ...core.durations import Duration, wait_seconds
+from ...core.effects import LeaveQueue
+from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired
+from ...core.grant import Grant
+from ...core.hold import Hold, State
+from ...core.registry import forget_block, registry
+from ...core.runner import arun, run, run_twice_if_interrupted
+from .acquire_program import GRANTED_TOO_LATE, acquiring, make_hold, new_waiter
+from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
+from .retry import FirstReply
+
+if TYPE_CHECKING:
+    from ...core.prepared import PreparedCommand
+    from .lock_spec import LockSpec, SpecifiedLock
+
+_ALREADY_HELD = (
+    "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
+    "a test of contention has another holder: django_redis_locks.testing.hold_lock()"
+)
+
+_KEPT_BY_TRANSACTION = (
+    'an open transaction of this thread keeps it, with hold="transaction" or by @redis_lock. What enters it again until '
+    'then is lock(key, hold="transaction"), or rlock(key)'
+)
+
+
+# The request
+
+
+@overload
+def new_request(lock: SpecifiedLock, blocking: Literal[True], timeout: None, loop: object) -> AcquireRequest: ...
+@overload
+def new_request(
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object
+) -> AcquireRequest | None: ...
+def new_request(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None:
+    """Return the request of this caller; None if the answer is no without asking the store."""
+    spec = lock.spec
+    if loop is None and spec.options.on_lost == "cancel":
+        raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
+    if getpid() != forks.known_pid:
+        forks.pid()
+    usual = blocking is True and timeout is None
+    wait = spec.options.wait if usual else _wait_seconds(spec, blocking, timeout)
+    running = owners.running_loop()
+    owner = owners.here.owner if running is None else owners.current_owner()
+    request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
+    if not registry.knows(spec.lock_id):
+        request.fast = loop is running
+    else:
+        newest = registry.newest(spec.lock_id, deferred=True)
+        if newest is not None and newest.hold.held:
+            if lock.may_reenter(newest, loop):
+                if newest.hold.expired_or_lost:
+                    raise spec.loss_of(newest.hold, "expired")
+                request.reentered = newest.hold
+                return request
+            why = None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
+        else:
+            why = registry.why_self_deadlock(spec.lock_id)
+        if why is not None:
+            if blocking:
+                raise LockAlreadyHeld(f"lock {spec.name!r}: {why}", **spec.error_context)
+            return None
+    return request
+
+
+def _wait_seconds(spec: LockSpec, blocking: bool, timeout: Duration | None) -> float:
+    if blocking not in (True, False):
+        raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
+    if blocking:
+        return spec.options.wait if timeout is None else wait_seconds(timeout, "timeout")
+    if timeout not in (None, -1):
+        raise ValueError("acquire(blocking=False) takes no timeout")
+    return 0.0
+
+
+# The attempt that nearly always succeeds, and the program otherwise
+
+
+def acquire(lock: SpecifiedLock, request: AcquireRequest) -> Grant | None:
+    """Acquire the lock, or return None if that is what the request wants of a busy lock."""
+    spec = lock.spec
+    try:
+        straight = begin_straight(spec, request)
+        if straight is not None:
+            command, arguments = straight
+            grant = _end_straight(lock, request, command.send(request.token, arguments))
+            if grant is not None:
+                return grant
+        return _grant_or_raise(lock, request, run(acquiring(spec, request), spec.performer))
+    except BaseException as failure:  # noqa: BLE001 - raised again
+        return handle_failure(lock, request, failure)
+
+
+async def aacquire(lock: SpecifiedLock, request: AcquireRequest) -> Grant | None:
+    """Acquire the lock for a task, or return None if that is what the request wants of a busy lock."""
+    spec = lock.spec
+    try:
+        straight = begin_straight(spec, request)
+        if straight is not None:
+            command, arguments = straight
+            grant = _end_straight(lock, request, await command.asend(request.token, arguments))
+            if grant is not None:
+                return grant
+        return _grant_or_raise(lock, request, await arun(acquiring(spec, request), spec.performer))
+    except BaseException as failure:  # noqa: BLE001 - raised again
+        return handle_failure(lock, request, failure)
+
+
+def begin_straight(spec: LockSpec, request: AcquireRequest) -> tuple[PreparedCommand, Any] | None:
+    """Return the command and the arguments of a request that is likely to be granted at once, or None."""
+    performer = spec.performer
+    if not request.fast or performer.outage.suspected:
+        return None
+    if request.wait > 0:
+        request.waiter = new_waiter(spec, request)
+        if not performer.uncontended(request.waiter):
+            return None
+    command = spec.steps.prepared.acquire
+    arguments = command.packed(spec.options.lease, spec.steps.holder_text(request.owner))
+    request.maybe_executed = True
+    request.sent = clock.now()
+    return command, arguments
+
+
+def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> Grant | None:
+    """Return the grant, or None if the program is to continue from this reply."""
+    spec = lock.spec
+    if type(reply) is int and reply > SMALLEST_FENCE:
+        hold = request.hold = make_hold(spec, request, reply, request.sent, outcome_unknown=False)
+        now = clock.now()
+        if now < hold.deadline:
+            request.waited = now - request.sent
+            if hold.renew_until or hold.on_lost is not None:
+                spec.performer.watch(hold, spec.steps.renew, hold.lease)
+            waiter = request.waiter
+            if waiter is not None:
+                if not spec.performer.end_uncontended(waiter):
+                    pause = min(spec.performer.tuning.max_poll_interval, hold.lease / 1000)
+                    spec.perform(LeaveQueue(waiter, pause, NOT_QUEUED))
+                request.waiter = None
+            return _issue(lock, request, hold)
+        request.hold = None
+    request.first = FirstReply(request.sent, reply)
+    return None
+
+
+# The grant, or the error
+
+
+def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
+    spec = lock.spec
+    if isinstance(verdict, Hold):
+        return _issue(lock, request, verdict)
+    if verdict is GRANTED_TOO_LATE:
+        raise LockBackendError(
+            f"the answer took longer than the lease of {spec.options.lease / 1000:g} s: the lock wasn't acquired",
+            transient=True,
+        )
+    events.emit(events.Contended(spec.key, spec.name, spec.alias, request.waited))
+    if not request.raise_if_busy:
+        return None
+    holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
+    raise LockNotAcquired(
+        f"lock {spec.name!r} is busy{holder}; waited {request.waited:.3f} s",
+        waited=request.waited,
+        retry_after=verdict.lease_left,
+        holder=verdict.holder,
+        **spec.error_context,
+    )
+
+
+def _issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
+    spec = lock.spec
+    grant = request.issued = Grant(hold, lock, request.grant_id, request.block)
+    crowded = spec.options.auto_release and registry.register(grant, request.block)
+    if crowded and not hold.renew_until and not hold.unconfirmed:  # the confirmation sees to it
+        spec.performer.forget_at_end(hold)
+    if events.wanted(events.Acquired):
+        events.emit(events.Acquired(spec.key, spec.name, spec.alias, hold.fence, request.waited))
+    return grant
+
+
+def handle_failure(lock: SpecifiedLock, request: AcquireRequest, failure: BaseException) -> Grant:
+    """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an
+    unprotected grant instead."""
+    spec = lock.spec
+    try:
+        run_twice_if_interrupted(partial(_undo_request, spec, request, failure))
+        if not isinstance(failure, LockBackendError):
+            raise failure
+        spec.with_context(failure)
+        if not spec.options.fail_open:
+            raise failure
+        events.emit(events.BackendFailed(spec.key, spec.name, spec.alias, "acquire, going on unlocked", str(failure)))
+        unprotected = make_hold(spec, request, None, sent=0.0, outcome_unknown=False)
+        grant = request.issued = Grant(unprotected, lock, request.grant_id, request.block)
+        if spec.options.auto_release:
+            registry.register(grant, request.block)
+        return grant
+    finally:
+        del failure  # else its traceback and this frame keep each other, and the caller's frame, in memory
+
+
+def _undo_request(spec: LockSpec, request: AcquireRequest, failure: BaseException) -> None:
+    if request.waiter is not None:
+        spec.perform(LeaveQueue(request.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
+    if request.issued is not None:
+        forget_block(request.issued)
+        registry.forget(request.issued)
+    if request.reentered is not None:
+        request.reentered.remove_grant(request.grant_id)
+    hold = request.hold
+    if hold is not None:
+        hold.state = State.GONE
+        spec.performer.unwatch(hold)
+    refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
+    owns_hold = request.waiter is None or not request.waiter.gave_back
+    if (hold is not None and owns_hold) or (request.maybe_executed and not refused):
+        spec.perform(spec.cleanup(request.token, request.address))

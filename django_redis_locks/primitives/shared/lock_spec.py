@@ -1,0 +1,96 @@
+"""What the programs of a lock work on: its keys, its options, and the steps of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...core.effects import Cleanup
+from ...core.errors import LockBackendError, LockKeyError, LockLost
+from ...core.grant import GrantedLock
+from ...core.hold import State
+from .retry import retry_command
+
+if TYPE_CHECKING:
+    from ...core.commands import Command, Effect, Program
+    from ...core.effects import Performer
+    from ...core.grant import Grant
+    from ...core.hold import Hold
+    from ...core.keys import LockId, LockKeys
+    from .lock_steps import LockSteps
+    from .requests import ForeignValue, LockOptions
+    from .retry import CommandReply, RetryLimits
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class LockSpec:
+    """A lock without a caller: the lock objects of equal arguments share it. Immutable by convention (a frozen dataclass
+    takes three times as long to make): the state is in the store, in the queue and in the grants."""
+
+    performer: Performer
+    lock_id: LockId
+    keys: LockKeys
+    key: str
+    name: str
+    alias: str
+    options: LockOptions
+    steps: LockSteps = field(compare=False, repr=False)
+
+    def perform(self, effect: Effect[Any]) -> None:
+        """Perform a local effect."""
+        self.performer.handlers[type(effect)](effect)
+
+    def sending(
+        self, command: Command[Any], until: float = inf, limits: RetryLimits | None = None
+    ) -> Program[CommandReply]:
+        """Send a command of the lock until it is answered, as ``retry_command`` does."""
+        limits = limits or self.options.call_limits
+        try:
+            return (yield from retry_command(command, until, limits, tuning=self.performer.tuning))
+        except LockBackendError as failure:
+            self.with_context(failure)
+            raise
+
+    def cleanup(self, token: str, address: str) -> Cleanup:
+        """Return the effect that deletes a token, and the registration of its address, in the background."""
+        return Cleanup(self.lock_id, self.steps.clean_up(token, address), self.options.lease / 1000)
+
+    # Errors
+
+    @property
+    def error_context(self) -> dict[str, str | None]:
+        """What every error says of the lock."""
+        return {"key": self.key, "name": self.name, "alias": self.alias}
+
+    def with_context(self, failure: LockBackendError) -> LockBackendError:
+        """Have an error say of which lock it is."""
+        failure.key, failure.name, failure.alias = self.key, self.name, self.alias
+        return failure
+
+    def loss_of(self, hold: Hold, why: str) -> LockLost:
+        """Mark a hold as lost, and return the error for its caller."""
+        if self.options.auto_release:
+            hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
+        elif hold.loss_reason is None:  # it was to end by itself: that is reported to the caller alone
+            hold.loss_reason = why
+        return LockLost(f"lock {self.name!r} was lost while it was held: {hold.loss_reason}", **self.error_context)
+
+    def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
+        """Return the error for a key that holds something else."""
+        return LockKeyError(
+            f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
+            "Delete that, or choose another key or KEY_PREFIX",
+            **self.error_context,
+        )
+
+
+class SpecifiedLock(GrantedLock, Protocol):
+    """A lock object, as the functions of acquire and release see it."""
+
+    @property
+    def spec(self) -> LockSpec:
+        """What the lock is."""
+
+    def may_reenter(self, grant: Grant, loop: object, /) -> bool:
+        """Return whether the caller, who has this grant, may acquire the lock once more."""
