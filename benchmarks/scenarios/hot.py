@@ -16,7 +16,8 @@ from ..probe import Probe
 from ..stats import SECOND, Acquisition, contention
 
 KEY = "bench:hot"
-LEAD = SECOND // 5  # between the request and the start, so that all workers are ready
+LEAD = SECOND // 5  # between the request and the first acquire, so that all workers are ready
+WARM = SECOND // 10  # of contention that isn't counted: libraries open connections for it
 
 
 class Scenario:
@@ -29,9 +30,10 @@ class Scenario:
         """waiting: how many workers contend, besides the one that holds the lock; 0 for all."""
         workers = waiting + 1 if waiting else self.workers
         before = self.probe.counters()
-        start = time.monotonic_ns() + LEAD
+        begin = time.monotonic_ns() + LEAD
+        start = begin + WARM
         end = start + int(seconds * SECOND)
-        acquisitions, errors = self.contenders.run(workers, start, end)
+        acquisitions, errors = self.contenders.run(workers, begin, end)
         spent = self.probe.counters().since(before)
         figures: dict[str, Any] = contention(acquisitions, workers=workers, start=start, end=end)
         return {
