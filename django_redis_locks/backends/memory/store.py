@@ -87,8 +87,8 @@ class Store:
             index = self.indexes.setdefault(name, {})
             if new or lock in index:
                 index[lock] = record.ends
-            if new and record.fence % 10 == 0:
-                for old in [lock for lock, ends in index.items() if ends < monotonic() - INDEX_RETENTION][:20]:
+            if new and record.fence % 100 == 0:
+                for old in [lock for lock, ends in index.items() if ends < monotonic() - INDEX_RETENTION][:200]:
                     del index[old]
 
     def remove_from_index(self, listing: Sequence[str], lock: str) -> None:

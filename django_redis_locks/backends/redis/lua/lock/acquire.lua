@@ -6,7 +6,7 @@
 -- fence marks that. A * marks a lock that was granted to a waiter, and that no request has claimed. The first request with its
 -- token claims it: the lock gets the lease and the holder of the request, and a + instead of the *.
 -- If the lock is busy, the same step registers the client's address as a waiter.
--- One acquire in ten removes old entries from the index, at most 20.
+-- One acquire in a hundred removes old entries from the index, at most 200.
 --
 -- uses next_fence read_value register_waiter now_ms
 -- KEYS  lock, fence counter, index or for a client that may wait waiters, index
@@ -53,9 +53,9 @@ if not reply then
   redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. details, 'PX', lease)
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
-    if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0
+    if time[2] % 100 == 0 then
       local ended = now_ms(time) - $INDEX_RETENTION
-      local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
+      local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 200)
       if old[1] then redis.call('ZREM', index, unpack(old)) end
     end
   end

@@ -1,7 +1,7 @@
 -- Writes the record if it has the expected version. A repeated request finds its own nonce and succeeds.
 -- The version is a fence, so it is never reused. Notifies all waiters.
--- The end of the nonce names the index that lists the record. One such write in ten removes old entries from the index, at
--- most 20.
+-- The end of the nonce names the index that lists the record. One such write in a hundred removes old entries from the index,
+-- at most 200.
 --
 -- uses wake wake_all read_value read_record next_fence record_index now_ms
 -- KEYS  record, waiters, fence counter, index of what is held, index of what is queued
@@ -28,9 +28,9 @@ local before = record_index(nonce, KEYS[4], KEYS[5])
 if before and before ~= index then redis.call('ZREM', before, record) end
 if index then
   redis.call('ZADD', index, now_ms(time) + lease, record)
-  if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0
+  if time[2] % 100 == 0 then
     local ended = now_ms(time) - $INDEX_RETENTION
-    local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
+    local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 200)
     if old[1] then redis.call('ZREM', index, unpack(old)) end
   end
 end
