@@ -44,7 +44,7 @@ def functions_of(shared: str) -> set[str]:
 
 
 def parts_named_by(command: str) -> set[str]:
-    return {name for line in header_of(command) if line.startswith("uses ") for name in line.split()[1:]}
+    return {name for names in re.findall(r"^ *-- uses (.+)$", lua(command), re.MULTILINE) for name in names.split()}
 
 
 def test_script_header_documents_keys_arguments_and_reply() -> None:

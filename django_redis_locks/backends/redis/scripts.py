@@ -1,7 +1,8 @@
 """Loads the Lua scripts and packs the requests that call them.
 
-The script of a command is the file with its name under ``lua/``. A line ``-- uses wake`` includes the function of
-``lua/shared/wake.lua``. ``$INDEX_RETENTION`` (in milliseconds) and ``$RESERVED_FENCES`` are replaced by constants.
+The script of a command is the file with its name under ``lua/``. A line ``-- uses wake`` is replaced by the function of
+``lua/shared/wake.lua``. It stands where the function is needed, because each call of a script creates the functions that
+it comes by. ``$INDEX_RETENTION`` (in milliseconds) and ``$RESERVED_FENCES`` are replaced by constants.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .resp import pack, pack_values, packed
 if TYPE_CHECKING:
     from ...core.commands import Command
 
-_uses = re.compile(r"^-- uses (.+)$", re.MULTILINE)
+_uses = re.compile(r"^ *-- uses (.+)$", re.MULTILINE)
 _comment = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
@@ -33,9 +34,8 @@ class Script(NamedTuple):
 def script(name: str) -> Script:
     """Return the script of a command, such as ``lock/acquire``, without comments and with the functions that it
     uses."""
-    text = _read(name)
-    parts = [_read(f"shared/{part}") for names in _uses.findall(text) for part in names.split()]
-    source = _comment.sub("", "".join([*parts, text]))
+    text = _uses.sub(lambda uses: "".join(_read(f"shared/{part}") for part in uses[1].split()), _read(name))
+    source = _comment.sub("", text)
     source = source.replace("$INDEX_RETENTION", str(int(INDEX_RETENTION * 1000)))
     source = source.replace("$RESERVED_FENCES", str(RESERVED_FENCES))
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

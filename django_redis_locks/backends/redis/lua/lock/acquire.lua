@@ -8,7 +8,7 @@
 -- If the lock is busy, the same step registers the client's address as a waiter.
 -- One acquire in a hundred removes old entries from the index, at most 200.
 --
--- uses next_fence read_value register_waiter now_ms
+-- uses next_fence now_ms
 -- KEYS  lock, fence counter, index or for a client that may wait waiters, index
 -- ARGV  token, lease in ms, holder
 --       and for a client that may wait: token that was handed over, address, arrival (0: now, -1: remove the
@@ -25,6 +25,7 @@ if details ~= '' then details = ' ' .. details end
 local reply, last
 local value = redis.pcall('GET', lock)
 if value then
+  -- uses read_value
   local token, fence, since, holder, left = read_value(lock, value, 'lock')
   if not token then return fence end
   if token == ARGV[1] then
@@ -65,6 +66,7 @@ end
 
 local arrival, others = 0, 0
 if handed then
+  -- uses register_waiter
   local address, waiters = ARGV[5], KEYS[3]
   if address ~= '' then
     if reply[1] == 0 and ARGV[6] ~= '-1' then
