@@ -25,7 +25,12 @@ MAX_NAMES_WARNED = 1000
 def open_now() -> list[Any]:
     """Return the connections of this thread that are inside ``atomic()``; opens none. The transaction of a ``TestCase``
     around a test doesn't count: it is never committed, so the lock would stay held until the test ends."""
-    return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
+    found = []
+    for reference in _here.connections:
+        connection: Any = reference()
+        if connection is not None and connection.in_atomic_block and not _of_test_case(connection):
+            found.append(connection)
+    return found
 
 
 def around_call(name: str, *, new: bool) -> list[Any]:
