@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .coordinator import CacheCoordinator
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LoadRequest:
     """The request of one caller for one value: its key, loader and options. It never changes; the state of a load is in
     the program that carries it out.
@@ -37,6 +37,8 @@ class LoadRequest:
         job: the ``Job`` with which another process can load the value, or None.
         asynchronous: the load needs an event loop: the loader is a coroutine function, or the caller runs in a loop.
         deadline: when the caller stops waiting for any load, on the monotonic clock.
+        ttl: seconds for which a value stays fresh; None: forever, or each value has its own ttl.
+        cacheable: loaded values are stored: their ttl is positive.
     """
 
     coordinator: CacheCoordinator
@@ -48,17 +50,22 @@ class LoadRequest:
     job: object = None
     asynchronous: bool = False
     key: str = field(init=False)
+    ttl: float | None = field(init=False)
+    cacheable: bool = field(init=False)
     deadline: float = field(init=False, default=inf)
 
     def __post_init__(self) -> None:
         """Make the key, and the default name."""
         coordinator = self.coordinator
         make_key = coordinator.key if coordinator.same_server else coordinator.unchecked_key
-        object.__setattr__(self, "key", make_key(self.user_key, self.version))
+        self.key = make_key(self.user_key, self.version)
         if not self.name:
-            object.__setattr__(self, "name", default_name(str(self.user_key)))
+            self.name = default_name(str(self.user_key))
         if self.options.load_timeout < inf:
-            object.__setattr__(self, "deadline", clock.now() + self.options.load_timeout)
+            self.deadline = clock.now() + self.options.load_timeout
+        ttl: Any = self.options.ttl
+        self.ttl = coordinator.default_ttl if ttl is DEFAULT_TIMEOUT else None if callable(ttl) else ttl
+        self.cacheable = self.ttl is None or self.ttl > 0
 
     @cached_property
     def load(self) -> LoadLease:
@@ -76,28 +83,9 @@ class LoadRequest:
         return self.options.stale > 0 or self.options.early is not None
 
     @property
-    def stale_ms(self) -> int:
-        """The option ``stale`` in milliseconds."""
-        return round(self.options.stale * 1000)
-
-    @property
     def lease(self) -> int:
         """Milliseconds after which the claim of a dead process ends."""
-        return max(10, round(1000 * min(self.coordinator.performer.tuning.load_lease, self.options.max_hold or inf)))
-
-    @property
-    def ttl(self) -> float | None:
-        """Seconds for which a value stays fresh; None: forever, or each value has its own ttl."""
-        ttl: Any = self.options.ttl
-        if ttl is DEFAULT_TIMEOUT:
-            return self.coordinator.default_ttl
-        return None if callable(ttl) else ttl
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether loaded values are stored: their ttl is positive."""
-        ttl = self.ttl
-        return ttl is None or ttl > 0
+        return max(10, round(1000 * min(self.coordinator.engine.tuning.load_lease, self.options.max_hold or inf)))
 
     def default_or_raise(self, error: BaseException, waited: float = 0.0) -> LoadResult[Any]:
         """Return the option ``default``. Without one, or after an interruption, raise the error."""
@@ -140,12 +128,14 @@ class LoadRequest:
                 storing the value; None: none may.
             lease: lease in milliseconds of the claim, by default ``self.lease``.
         """
+        if fresh_above is None:
+            fresh_above = max(before.remaining_ms, round(self.options.stale * 1000))
         return ClaimRequest(
             wait,
             running_loop(),
             lease=self.lease if lease is None else lease,
             renew_for=self.options.max_hold,
-            fresh_above=max(before.remaining_ms, self.stale_ms) if fresh_above is None else fresh_above,
+            fresh_above=fresh_above,
             override=override,
             extra_interval=extra_interval,
         )

@@ -154,7 +154,7 @@ def run_load(
     begin = clock.now()
     try:
         value = yield CallLoader(
-            request.loader, loaders.arguments_for(request.loader, context), ((request.lock_id, inflight),)
+            request.loader, loaders.arguments_for(request.loader, context), ((request.load.lock_id, inflight),)
         )
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         is_first = loader_call is None or loader_call.is_unreported()

@@ -179,7 +179,7 @@ def any_pending() -> bool:
 
 def pending_value(request: LoadRequest) -> CachedValue | None:
     """Return the value that this thread has loaded in a transaction that is still open, or None."""
-    pending = _in_thread.pending.get(request.lock_id) if any_pending() else None
+    pending = _in_thread.pending.get(request.lock_id) if UncommittedValue.ever_made else None
     if pending is None or not pending.is_open():
         return None
     stored = request.decode(-1, pending.data)
