@@ -219,7 +219,10 @@ class LoadLease:
         Raises:
             LockBackendError: the store can't be reached, or refuses the value. The claim is then given up.
         """
-        return self._finishing(token, self._store_command(token, ttl_ms, value, by_permit=by_permit), hold)
+        keys = self.keys[:6] if self.keys.value else self.keys[:5]
+        return self._finishing(
+            token, Command("load/store", keys, (token, ttl_ms, value, int(by_permit)), parse_bool), hold
+        )
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
         """End a load inside of a transaction, so that the value can be stored when the transaction commits. Returns the
@@ -327,10 +330,6 @@ class LoadLease:
             handlers[Cleanup](cleanup)
 
     # The commands.
-
-    def _store_command(self, token: str, ttl_ms: int, value: Any, *, by_permit: bool) -> Command[bool]:
-        keys = self.keys[:6] if self.keys.value else self.keys[:5]
-        return Command("load/store", keys, (token, ttl_ms, value, int(by_permit)), parse_bool)
 
     def _finishing(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
         until = inf

@@ -168,7 +168,7 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
     claim, current = None, NOT_FOUND
     if request.cacheable:
         claim, current = yield from claim_load(request, inflight, request.claim(max(until - clock.now(), 0.0)))
-    if claim is None and (yield from transactions.connections_of(request)):
+    if claim is None and (yield from transactions.connections_around(request.options.store_in_atomic)):
         return LOAD_ALONE
     return (yield from _resolve_claim(request, inflight, claim, current))
 

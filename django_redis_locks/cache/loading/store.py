@@ -12,9 +12,10 @@ from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from ...core.runner import run
-from .. import metrics, values
+from .. import metrics
 from ..options import seconds_or_ever
 from ..results import MISSING
+from ..values import wrap
 from . import transactions
 from .effects import Delete, Store
 from .singleflight import LoadOutcome
@@ -74,7 +75,7 @@ class LoadCompletion:
         Returns:
             Whether followers get the error. False if the claim is void, or if the load ran inside a transaction.
         """
-        in_transaction = bool((yield from transactions.connections_of(self._request)))
+        in_transaction = bool((yield from transactions.connections_around(self._request.options.store_in_atomic)))
         if self._claim is None:
             return not in_transaction
         why = f"{type(error).__name__}: {error}"
@@ -92,36 +93,36 @@ class LoadCompletion:
         Returns:
             The outcome for callers, and that of the store: "stored", "unstored", "fenced" or "failed".
         """
+        request, claim, options = self._request, self._claim, self._request.options
+        values = request.coordinator.values
         try:
-            return (yield from self._store_or_end(value))
+            fresh_for = self._lifetime(value)
+            is_stored = (
+                fresh_for != 0
+                and self._context.may_store
+                and (options.store_if is None or bool(options.store_if(value)))
+            )
+            connections = yield from transactions.connections_around(options.store_in_atomic)
+            source: Source = "unlocked" if claim is None and request.cacheable else "loaded"
+            if not is_stored:
+                if claim is not None:
+                    ttl = request.coordinator.engine.tuning.unstored_note_ttl
+                    yield from give_up_claim(request, claim, ttl, REASON_NOT_STORED)
+                return LoadOutcome(value, source, values=values, leader_only=bool(connections)), "unstored"
+            if claim is None and not connections:
+                return LoadOutcome(value, source, values=values), "unstored"
+            data = values.dumps(value)
+            if connections:
+                return (yield from self._awaiting_commit(connections, value, data, fresh_for))
+            return (yield from self.store(value, data, fresh_for))
         except Exception as error:  # noqa: BLE001 - the outcome raises it in the caller
-            shared = yield from self.failed(error, self._request.options.pause_after_error(stale_served=False))
+            shared = yield from self.failed(error, options.pause_after_error(stale_served=False))
             return LoadOutcome(error=error, leader_only=not shared), "failed"
         except GeneratorExit:
             raise
         except BaseException:
             yield from self.interrupted()
             raise
-
-    def _store_or_end(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
-        request, claim = self._request, self._claim
-        fresh_for = self._lifetime(value)
-        connections = yield from transactions.connections_of(request)
-        source: Source = "unlocked" if claim is None and request.cacheable else "loaded"
-        if fresh_for == 0 or not self._may_store(value):
-            if claim is not None:
-                yield from give_up_claim(
-                    request, claim, request.coordinator.performer.tuning.unstored_note_ttl, REASON_NOT_STORED
-                )
-            return LoadOutcome(
-                value, source, values=request.coordinator.values, leader_only=bool(connections)
-            ), "unstored"
-        if claim is None and not connections:
-            return LoadOutcome(value, source, values=request.coordinator.values), "unstored"
-        data = request.coordinator.values.dumps(value)
-        if connections:
-            return (yield from self._awaiting_commit(connections, value, data, fresh_for))
-        return (yield from self.store(value, data, fresh_for))
 
     def _awaiting_commit(
         self, connections: list[Any], value: Any, data: Any, fresh_for: float | None
@@ -172,8 +173,9 @@ class LoadCompletion:
         if not stored:
             metrics.count(request.coordinator.alias, metrics.FENCED)
             return LoadOutcome(value, leader_only=True), "fenced"
-        if claim is not None:
-            request.coordinator.retries.replaced(request.key, claim.sent_at)
+        retries = request.coordinator.retries
+        if claim is not None and retries.pending:
+            retries.replaced(request.key, claim.sent_at)
         return LoadOutcome(
             value, data=data, values=request.coordinator.values, fresh_for=fresh_for, as_of=as_of
         ), "stored"
@@ -234,12 +236,8 @@ class LoadCompletion:
         request = self._request
         options, seconds = request.options, fresh_for
         if fresh_for is not None and (options.stale or options.early is not None):
-            value, seconds = values.wrap(value, fresh_for), fresh_for + options.stale
+            value, seconds = wrap(value, fresh_for), fresh_for + options.stale
         return Store(request.user_key, request.version, request.key, value, seconds)
-
-    def _may_store(self, value: Any) -> bool:
-        store_if = self._request.options.store_if
-        return self._context.may_store and (store_if is None or bool(store_if(value)))
 
     def _lifetime(self, value: Any) -> float | None:
         """Return the seconds for which the loaded value is fresh; None: forever, 0: it isn't stored."""

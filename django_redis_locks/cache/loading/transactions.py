@@ -34,7 +34,6 @@ __all__ = [
     "after_commit",
     "any_pending",
     "connections_around",
-    "connections_of",
     "defer_store",
     "forget",
     "forget_all",
@@ -109,13 +108,11 @@ class _Savepoints:
         return not number.isdecimal() or int(number) <= self._made_before
 
 
-def connections_of(request: LoadRequest) -> Program[list[Any]]:
-    """Return the connections whose open transactions must commit before this request's value may be stored."""
-    return [] if request.options.store_in_atomic == "now" else (yield from connections_around())
-
-
-def connections_around() -> Program[list[Any]]:
-    """Return the connections with open transactions around this caller, regardless of ``store_in_atomic``."""
+def connections_around(store_in_atomic: str = "on_commit") -> Program[list[Any]]:
+    """Return the connections with open transactions around this caller, which must commit before a value may be stored;
+    none if the option ``store_in_atomic`` is "now"."""
+    if store_in_atomic == "now":
+        return []
     if running_loop() is None:
         return open_now()
     return (yield OPEN_NOW_IN_SYNC_THREAD) if has_waiting_thread() else []
