@@ -82,11 +82,13 @@ def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Pr
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load a value that the cache doesn't have, or wait for the load that is running."""
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
-    connections = yield from transactions.connections_around()
-    if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
-        return (yield from _load_alone(request))
+    connections, nested_in = (yield from transactions.connections_around()), loaders.active_loads.get()
+    longest = inf
+    if connections or nested_in:
+        if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
+            return (yield from _load_alone(request))
+        longest = _longest_wait(request, in_transaction=bool(connections))
     begin = clock.now()
-    longest = _longest_wait(request, in_transaction=bool(connections))
     until = min(begin + min(request.options.wait, longest), request.deadline)
     while True:
         inflight, is_leader = single_flight.join(request.key)
@@ -108,22 +110,13 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
                 request, outcome, is_leader, 0.0 if is_leader and outcome.source == "loaded" else now - begin
             )
         if now >= until:
-            metrics.count(coordinator.alias, metrics.TIMEOUTS)
-            # Did the limit of nested loads end the wait, rather than the option ``wait``?
-            if now < request.deadline and longest < (
-                inf if request.options.on_timeout == "load" else request.options.wait
-            ):
-                metrics.count(coordinator.alias, metrics.NESTED)
-                return (yield from _load_alone(request))
-            return (yield from _timed_out(request, begin))
+            return (yield from _timed_out(request, begin, longest))
 
 
 def _longest_wait(request: LoadRequest, *, in_transaction: bool) -> float:
-    """The longest wait for another caller's load in seconds, regardless of the option ``wait``: inside a load or a
-    transaction it is limited, since that other load may itself wait for its end."""
-    if in_transaction:
-        return request.coordinator.performer.tuning.max_wait_in_transaction
-    return request.lease / 1000 if loaders.active_loads.get() else inf
+    """The longest wait for another caller's load in seconds, regardless of the option ``wait``, inside a load or a
+    transaction: that other load may itself wait for its end."""
+    return request.coordinator.engine.tuning.max_wait_in_transaction if in_transaction else request.lease / 1000
 
 
 def _lead(
@@ -170,7 +163,9 @@ def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) 
         claim, current = yield from claim_load(request, inflight, request.claim(max(until - clock.now(), 0.0)))
     if claim is None and (yield from transactions.connections_around(request.options.store_in_atomic)):
         return LOAD_ALONE
-    return (yield from _resolve_claim(request, inflight, claim, current))
+    if claim is not None and claim.verdict != CLAIMED:
+        return (yield from _resolve_refusal(request, inflight, claim, current))
+    return (yield from run_load(request, inflight, claim, current))
 
 
 def _resolve_claim(
@@ -240,9 +235,14 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     return result_for_caller(request, outcome, True, 0.0)
 
 
-def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
-    """Apply ``on_timeout``: the value is still being loaded after ``wait``, or ``load_timeout``."""
-    options = request.options
+def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[LoadResult[Any]]:
+    """Apply ``on_timeout``: the value is still being loaded after ``wait`` or ``load_timeout``, or after ``longest``,
+    which limits the wait inside another load or a transaction."""
+    options, alias = request.options, request.coordinator.alias
+    metrics.count(alias, metrics.TIMEOUTS)
+    if clock.now() < request.deadline and longest < (inf if options.on_timeout == "load" else options.wait):
+        metrics.count(alias, metrics.NESTED)
+        return (yield from _load_alone(request))
     if options.on_timeout == "load" and request.deadline == inf:
         # Only one caller in the time of a lease may load beside the claim; the others wait once more
         inflight = InflightLoad()

@@ -78,12 +78,13 @@ def claim_load(
         is None if the value has to be loaded without one: the store can't be reached, or it has a fresh value that
         can't be deserialized, and another caller loads that.
     """
-    claim = yield from send_claim(request, claim_request, retry=request.coordinator.same_server)
+    coordinator = request.coordinator
+    claim = yield from send_claim(request, claim_request, retry=coordinator.same_server)
     if claim is None:
         return None, before
     if claim.verdict == CLAIMED and inflight.leader_loop is not None:
-        request.coordinator.single_flight.claimed(inflight, claim)
-    if request.coordinator.same_server:
+        coordinator.single_flight.claimed(inflight, claim)
+    if coordinator.same_server:
         current = request.decode(claim.value_left, claim.value)
         if claim.verdict == FRESH and current.value is MISSING:  # it can't be deserialized
             claim = yield from send_claim(request, request.claim(0.0, fresh_above=NEVER_FRESH))
@@ -92,7 +93,13 @@ def claim_load(
     if claim.verdict != CLAIMED:
         return claim, before
     as_of = clock.now()
-    current = yield from reread(request, claim)
+    try:
+        current = read_envelope((yield Fetch(request.user_key, request.version, request.key)))
+    except BaseException as failure:
+        yield request.load.abandoning(claim.token, claim.hold, request.lease)
+        if not isinstance(failure, Exception):
+            raise
+        current = NOT_FOUND
     if current.newer_than(before):
         yield from give_up_claim(request, claim)
         return replace(claim, verdict=FRESH, sent_at=as_of), current
@@ -118,17 +125,6 @@ def send_claim(request: LoadRequest, claim_request: ClaimRequest, *, retry: bool
     except LockBackendError as failure:
         request.coordinator.record_failure(failure)
         return None
-
-
-def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
-    """Read the value again after claiming the load. If that fails, give the claim up in the background."""
-    try:
-        return (yield from read_cache(request))
-    except BaseException as failure:
-        yield request.load.abandoning(claim.token, claim.hold, request.lease)
-        if isinstance(failure, Exception):
-            return NOT_FOUND
-        raise
 
 
 def run_load(
