@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.cache import caches
-from django.core.cache.backends.base import InvalidCacheBackendError
+from django.core.cache.backends.base import BaseCache, InvalidCacheBackendError, default_key_func
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
@@ -78,7 +78,9 @@ class CacheCoordinator:
         self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
-        self.performer = LoadPerformer(engine, alias, self.unchecked_key)
+        self._cache = cache = caches.create_connection(alias)
+        is_same_key_everywhere = type(cache).make_key is BaseCache.make_key and cache.key_func is default_key_func
+        self.performer = LoadPerformer(engine, alias, None if is_same_key_everywhere else self.unchecked_key)
         self.single_flight = SingleFlight()
         self.reads = SingleFlight()
         self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.same_server)
@@ -89,7 +91,6 @@ class CacheCoordinator:
         self._key_layout = key_layout
         self._generation = self.generations()[0]
         self._inbox = key_layout.keys_of_escaped("").inbox
-        self._cache = caches.create_connection(alias)
         self.cache_class = type(self._cache)
         self.get: Callable[..., Any] | None = self._cache.get if self.cache_class is LocMemCache else None
         """``get`` of the cache, if one object may serve all threads. A lookup in ``caches`` costs half as much as a

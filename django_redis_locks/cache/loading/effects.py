@@ -4,7 +4,7 @@ waits for another load of this process."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +21,7 @@ from . import background
 from . import loader as loaders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from ...core.tuning import Tuning
     from ...engine.engine import Engine
@@ -156,29 +156,26 @@ class _CacheAccess:
     would make another key, or raise.
     """
 
-    def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
+    def __init__(self, alias: str, make_key: Callable[[str, int | None], str] | None) -> None:
         self._alias = alias
         self._make_key = make_key
 
     def _makes_same_key(self, key: str, version: int | None, stored_key: str) -> bool:
         """Whether the cache makes the same stored key in this thread as it did for the caller."""
+        if self._make_key is None:
+            return True
         try:
             return self._make_key(key, version) == stored_key
         except Exception:  # noqa: BLE001 - whatever a key function raises without a tenant
             return False
 
-    @contextmanager
-    def _cache(self, effect: Fetch | Store | Delete) -> Iterator[Any]:
-        if self._makes_same_key(effect.key, effect.version, effect.stored_key):
-            yield caches[self._alias]
-            return
+    def _cache(self, effect: Fetch | Store | Delete) -> AbstractContextManager[Any]:
+        if self._make_key is None or self._makes_same_key(effect.key, effect.version, effect.stored_key):
+            return nullcontext(caches[self._alias])
         # Only then: a cache that delegates to another one needs the key as the caller passed it
         cache = caches.create_connection(self._alias)
         vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored_key))
-        try:
-            yield cache
-        finally:
-            cache.close()
+        return closing(cache)
 
     def fetch(self, effect: Fetch) -> Any:
         with self._cache(effect) as cache:
@@ -221,9 +218,9 @@ class _CacheAccess:
 
 class LoadPerformer:
     """Performs the effects of loads: those of the engine, and those of the cache of an alias. ``make_key`` makes the
-    keys under which that cache stores values."""
+    keys under which that cache stores values; None if they are the same in each thread."""
 
-    def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
+    def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str] | None) -> None:
         self.engine = engine
         values = _CacheAccess(alias, make_key)
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
