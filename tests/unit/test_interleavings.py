@@ -84,21 +84,23 @@ def case(
 
 CASES = {
     "two and one": case((A, A), (A,), min_states=2_300),
-    "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, min_states=30_000),
+    "two by one, one fault": case((A,), (A,), faults=1, min_states=4_000),
+    "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow", "late"}, min_states=45_000),
     "one by two, one fault": case((A, A), faults=1, min_states=2_800),
-    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, min_states=2_400),
+    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, max_states=9_000),
     "three by one": case((A,), (A,), (A,), faults=1, kinds={"late", "cancel"}, min_states=30_000),
     "a waiter gives up and waits again": case(
         (STAYS,), (GIVES_UP,), faults=1, kinds=LOSSES | {"cancel"}, min_states=5_000
     ),
     "one attempt without waiting": case((STAYS,), (ASKS_ONCE,), faults=1, min_states=1_500),
     "a holder extends": case((EXTENDS,), (A,), faults=1, min_states=5_000),
-    "a holder retries its release": case((INSISTS,), (A,), faults=2, kinds={"reply"}, min_states=2_000),
+    "a holder retries its release": case((INSISTS,), (A,), faults=2, kinds={"reply"}, max_states=9_000),
     "two and one, a cancellation": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, min_states=45_000),
     "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, min_states=1_400),
 }
 
 MORE = {
+    "two by one, two faults or late requests": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, min_states=400_000),
     "two by two": case((A, A), (A, A), min_states=15_000),
     "two by two, a cancellation": case((A, A), (A, A), faults=1, kinds={"cancel"}, min_states=50_000),
     "two by two, a death or signal": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, min_states=30_000),

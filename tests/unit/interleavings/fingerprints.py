@@ -19,7 +19,7 @@ from django_redis_locks.core.commands import Command
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queue_values import DirectGrant, QueueOutage, Waiter
-from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.core.tuning import DEFAULT, Tuning
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.shared.acquire_program import Attempts
@@ -34,6 +34,7 @@ _OPAQUE = (
     LockSpec,
     Attempts,
     threading.Thread,
+    Tuning,
     Plan,
     types.FunctionType,
     types.MethodType,
