@@ -32,14 +32,14 @@ BARS = [
     Bars("No contention, one thread: CPU µs", "uncontended one-core", "cpu"),
     Bars("50 tasks, 50 keys: CPU µs", "tasks fifty", "cpu"),
     Bars("One waiter: ms to acquisition (log)", "hot lone-waiter", "p50", 2, log=True),
-    Bars("8 processes, 1 ms: µs per hand-off, p50 (log)", "hot 8-processes-1ms", "handoff_p50", log=True),
+    Bars("8 processes: µs per hand-off (log)", "hot 8-processes-1ms", "handoff_p50", log=True),
     Bars("8 processes: longest wait, turns (log)", "hot 8-processes-1ms", "longest_turns", 1, log=True),
     Bars("500 threads wait: connections", "waiters threads", "connections"),
     Bars("1 000 locks: CPU µs per renewal (log)", "renewals 1000", "cpu_us", 1, log=True),
-    Bars("200 threads, one missing value: loader calls (log)", "cache stampede-1-process", "loads", log=True),
-    Bars("200 threads, one missing value: p99 ms", "cache stampede-1-process", "p99"),
-    Bars("Celery, another job: µs per delay()", "celery another-job", "us"),
-    Bars("Celery, the same job: µs per delay()", "celery same-job", "us"),
+    Bars("200 threads, no value: loads (log)", "cache stampede-1-process", "loads", log=True),
+    Bars("200 threads, no value: p99 ms", "cache stampede-1-process", "p99"),
+    Bars("Another job: µs per delay()", "celery another-job", "us"),
+    Bars("The same job: µs per delay()", "celery same-job", "us"),
 ]
 
 

@@ -188,7 +188,8 @@ VIEWS |= {
 def view(case: Case) -> View:
     if case.row == "growth":
         topic = TOPICS[case.name]
-        return View(topic.caption, [metric_column(f"{step:,}".replace(",", " "), str(step), 1) for step in topic.steps])
+        columns = [metric_column(f"{step:,}".replace(",", " "), str(step), 1) for step in topic.steps]
+        return View(f"{topic.caption}; columns: {topic.grows}", columns)
     return VIEWS[f"{case.row} {case.name}"]
 
 
