@@ -59,6 +59,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._slots: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
+        self._flush_scheduled = False
         self._silent_since = 0.0
         self._has_replied = False
         """Whether a reply has arrived. If so, a request that fails when the connection is closed may succeed on a new
@@ -86,27 +87,34 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         slots = self._slots
         slot = self._future()
         try:
-            if slots:
-                self._unsent.append(request)
-                slots.append(slot)
-                if len(self._unsent) == 1:
-                    self._loop.call_soon(self._flush)
-            else:
+            first = not slots
+            slots.append(slot)
+            if first:
                 self._silent_since = now()
-                slots.append(slot)
+            if first and not self._flush_scheduled:
                 self._transport.write(request)
-                if not self._timer_set:
-                    self._set_timer()
+            else:
+                self._unsent.append(request)
+                if not self._flush_scheduled:
+                    self._schedule_flush()
+            if not self._timer_set:
+                self._set_timer()
         except BaseException as error:  # a signal handler raised; the request may be in one of the two queues only
             slot.cancel()
             self.close(error)
             raise
         return slot
 
+    def _schedule_flush(self) -> None:
+        self._flush_scheduled = True
+        self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
         try:
-            self._transport.write(b"".join(unsent))
+            self._flush_scheduled = False
+            if self._unsent:
+                unsent, self._unsent = self._unsent, []
+                self._transport.write(b"".join(unsent))
         except BaseException as error:
             self.close(error)
             raise
@@ -169,6 +177,8 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 elif not slots[0].done():
                     slots[0].set_result(reply)
                 slots.popleft()  # last: if a signal handler raises before, close() still fails this slot
+            if len(replies) > 1 and not self._flush_scheduled:
+                self._schedule_flush()  # it runs after their callers, whose next requests then share a write
             if replies:
                 self._has_replied = self._has_replied or self.replace_at > 0.0
                 self._silent_since = at = now()

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from freezegun import freeze_time
@@ -223,6 +224,29 @@ def test_requests_in_a_row_set_one_timer(make: Make, server: ScriptedServer, mon
 
     asyncio.run(main())
     assert len(calls) == 2  # one of them for the handshake
+
+
+def test_requests_after_replies_that_arrive_together_share_a_write(
+    make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H20] Including the first of them, which would otherwise be sent by itself at once."""
+    server.reply_with(b":0\r\n", *[None] * 9, b":1\r\n" * 10)
+    writes: list[int] = []
+
+    async def main() -> None:
+        connections = make()
+        assert await connections.execute(PING) == 0
+        connection = current_connection(connections)
+        write = connection._transport.write
+        monkeypatch.setattr(connection, "_transport", Mock(write=lambda data: writes.append(len(data)) or write(data)))
+
+        async def execute_two() -> list[Any]:
+            return [await connections.execute(PING), await connections.execute(PING)]
+
+        assert await asyncio.gather(*[execute_two() for _ in range(10)]) == [[1, b"PONG"]] * 10
+
+    asyncio.run(main())
+    assert writes == [len(PING), 9 * len(PING), 10 * len(PING)]
 
 
 # Lifetime
