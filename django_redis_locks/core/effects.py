@@ -209,7 +209,7 @@ class Performer(EffectPerformer, Protocol):
         """Subscribe to messages about a lock, without waiting for it."""
 
     def watch(
-        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted: float = 0.0, /
+        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted_for: float = 0.0, /
     ) -> object:
         """Renew a hold from now on, or report its loss when its fixed lease ends.
 
@@ -217,8 +217,8 @@ class Performer(EffectPerformer, Protocol):
             hold: held weakly.
             make_command: makes the command for a token and a lease in milliseconds.
             lease: milliseconds.
-            granted: the seconds that are left of the short lease with which the store granted it: it is soon extended,
-                also if it is fixed; 0 if it has its whole lease.
+            granted_for: the seconds that are left of the short lease with which the store granted it: the lease is soon
+                extended, also if it is fixed; 0 if it has its whole lease.
 
         Raises:
             LockBackendError: this process can't start a thread.

@@ -1,4 +1,10 @@
-"""The entry of a local wait queue in the store's wait queue of a lock, and the terms of a grant to it."""
+"""The entry of a local wait queue in the store's wait queue of a lock, and the terms of a grant to it.
+
+A script that frees a lock *grants* it to the first entry: it writes the lock with the token of the entry and a short lease,
+and sends a message to the process. If the process can rely on the message, a waiter *adopts* the lock without a request, and
+the maintenance thread *confirms* it soon: it extends the lease, and describes the holder. Otherwise a waiter *claims* the
+lock by an acquire with that token, and gets the lease that it requests.
+"""
 
 from __future__ import annotations
 

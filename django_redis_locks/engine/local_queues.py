@@ -237,8 +237,8 @@ class LocalQueues:
         return False
 
     def receive(self, lock_id: LockId, number: str, token: str, fence: int, engine: QueueEngine) -> None:
-        """Record in a queue that the store granted the lock to it. A lock whose grant no queue expects is freed, unless a
-        request with its token has claimed it: then only the message is late."""
+        """Record in a queue that the store granted the lock to it. If no queue expects the grant, the lock is freed,
+        unless a request with its token has claimed it: then only the message is late."""
         with self._mutex:
             for queue in self._of(lock_id):
                 if queue.number == number and queue.receive(token, fence):

@@ -92,18 +92,22 @@ class MaintenanceThread:
     # Called from any thread.
 
     def watch(
-        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted: float = 0.0
+        self, hold: Hold, make_command: Callable[[str, int], Command[bool]], lease: int, granted_for: float = 0.0
     ) -> None:
-        """Renew a hold, or report its loss when its fixed lease ends. If the store granted it for ``granted`` seconds,
-        it is soon extended to its lease, also if that is fixed."""
+        """Renew a hold, or report its loss when its fixed lease ends. If the store granted it for ``granted_for``
+        seconds, its lease is soon extended, also if it is fixed."""
         if hold.pid != self._started_in:
             self._start_for(hold)
         hold.watched = True
-        if hold.renew_until or granted:
-            tuning = self._engine.tuning
-            period = min(tuning.grant_confirmation, granted / 2) if granted else lease / 1000 * tuning.renewal_share
-            left = lease if hold.renew_until else lease - round(1000 * period)
-            due = self._schedule.add(hold, make_command, left, hold.since, period, exact=granted > 0)
+        if hold.renew_until or granted_for:
+            tuning, extension = self._engine.tuning, lease
+            if granted_for:
+                period = min(tuning.grant_confirmation, granted_for / 2)
+                if not hold.renew_until:  # a fixed lease counts from the beginning of the hold
+                    extension -= round(1000 * period)
+            else:
+                period = lease / 1000 * tuning.renewal_share
+            due = self._schedule.add(hold, make_command, extension, hold.since, period, exact=granted_for > 0)
             if due < self._sleeps_until:
                 self._wake_by(due)
         if hold.renew_until:
