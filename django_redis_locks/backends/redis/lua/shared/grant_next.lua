@@ -5,7 +5,7 @@
 -- A process is only notified, without a grant, if its address has no token: it waits for something else under this key. Or if
 -- there is no next fence: the request that it then sends gets the error.
 -- If the user may not publish, the lock stays free, no process is notified, and the waiters poll.
--- The caller has written before, because a server at maxmemory allows all writes of a script after its first.
+-- A server at maxmemory allows ZPOPMIN, and all writes of a script after its first.
 local function grant_next(lock, waiters, counter, index)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]
