@@ -18,7 +18,7 @@ from ...core.errors import LockBackendError
 from . import timers
 from .idle import IDLE_CHECK_AFTER, lifetime
 from .redispy import Failure, adrop
-from .resp import COMMON_REPLIES, RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, ServerError
+from .resp import RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, ServerError
 from .server_errors import is_demotion
 
 if TYPE_CHECKING:
@@ -164,11 +164,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         slots = self._slots
         try:
-            data = bytes(self._buffer[:size])
-            if data in COMMON_REPLIES and self._reader.idle:
-                replies = [COMMON_REPLIES[data]]
-            else:
-                replies = self._reader.feed(data)
+            replies = self._reader.feed(bytes(self._buffer[:size]))
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
                 raise ProtocolError(SURPLUS_DATA)  # replies can't be assigned to requests any more
             for reply in replies:

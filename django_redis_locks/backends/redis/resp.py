@@ -170,16 +170,21 @@ class Reader:
         Raises:
             ProtocolError: the data is not RESP, and nothing after it can be parsed.
         """
-        if self._parts:
-            self._parts.append(data)
-            self._missing -= len(data)
-            self._size_so_far += len(data)
-            if self._size_so_far > MAX_REPLY_BYTES + RECV_BUFFER:
-                raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
-            if self._missing > 0:
-                return []
-            data = b"".join(self._parts)
-            self._parts = []
+        if not self._parts:
+            return [COMMON_REPLIES[data]] if data in COMMON_REPLIES else self._parse(data)
+        self._parts.append(data)
+        self._missing -= len(data)
+        self._size_so_far += len(data)
+        if self._size_so_far > MAX_REPLY_BYTES + RECV_BUFFER:
+            raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
+        if self._missing > 0:
+            return []
+        data = b"".join(self._parts)
+        self._parts = []
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> list[Any]:
+        """Return the replies in these bytes, and keep an incomplete one."""
         lines = data.split(CRLF)
         last, at = len(lines) - 1, 0
         replies: list[Any] = []

@@ -340,7 +340,6 @@ def test_interruption_fails_every_pending_request(
                 "__class__",
                 type("Struck", (type(connection._reader),), {"__slots__": (), "feed": interrupt}),
             )
-            monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.COMMON_REPLIES", {})
         release_reply.set()
         async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):
