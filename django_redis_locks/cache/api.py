@@ -10,7 +10,7 @@ from ..core.runner import arun, run
 from ..handler import DEFAULT
 from .api_arguments import coordinator_and_options
 from .loading import loader as loaders
-from .loading.get import get_value, read_first, reload_value
+from .loading.get import get_in_thread, get_value, read_first, reload_value
 from .loading.request import LoadRequest
 from .results import LoadResult
 from .values import CachedValue
@@ -94,7 +94,7 @@ def get_or_load(
         if type(first_read) is not CachedValue:
             return LoadResult(first_read, "hit") if info else first_read
     request = LoadRequest(coordinator, key, version, loader, checked)
-    result = run(get_value(request, first_read), coordinator.performer)
+    result = get_in_thread(request, first_read)
     return result if info else result.value
 
 

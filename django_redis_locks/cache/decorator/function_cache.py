@@ -11,7 +11,7 @@ from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
 from .. import api_invalidate, api_many
 from ..loading.coordinator import coordinator_of
-from ..loading.get import get_value, read_first, reload_value
+from ..loading.get import get_in_thread, get_value, read_first, reload_value
 from ..loading.refresh_job import Job, carry_out
 from ..loading.request import LoadRequest
 from ..results import LoadResult
@@ -80,7 +80,7 @@ class FunctionCache:
             if type(first_read) is not CachedValue:
                 return LoadResult(first_read, "hit") if self._info else first_read
         request = self._request_for(coordinator, key, args, kwargs)
-        return self._result_or_value(run(get_value(request, first_read), coordinator.performer))
+        return self._result_or_value(get_in_thread(request, first_read))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the value of a call, from the cache or loaded."""

@@ -137,8 +137,16 @@ class CacheCoordinator:
 
     def _separate_server_keys(self, key: str) -> LoadKeys:
         lease, waiters, fence, _, inbox = self._key_layout.keys_of(f"{self.alias}:{key}")
-        replica_lag, permit = _sibling(lease, "s"), _sibling(lease, "p")
-        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", replica_lag, permit, value="", inbox=inbox)
+        tag, _, name = lease.rpartition("}:k:")
+        return LoadKeys(
+            lease,
+            waiters,
+            f"{fence}:{self.alias}",
+            f"{tag}}}:s:{name}",
+            f"{tag}}}:p:{name}",
+            value="",
+            inbox=inbox,
+        )
 
     @property
     def down(self) -> bool:
@@ -192,11 +200,6 @@ def _hash_tag(key: str) -> str:
     begin = key.find("{")
     tagged = begin >= 0 and key.find("}", begin) > begin + 1
     return f"{key}{{}}" if tagged else f"{{{key}}}"
-
-
-def _sibling(lease: str, letter: str) -> str:
-    """Return the key beside a lease that has this letter in place of ``k``."""
-    return f"}}:{letter}:".join(lease.rsplit("}:k:", 1))
 
 
 _coordinators: dict[tuple[str, str | None], CacheCoordinator] = {}

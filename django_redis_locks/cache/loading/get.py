@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 
 from ...core import clock
+from ...core.errors import LockBackendError
 from ...core.owners import running_loop
+from ...core.runner import run
 from ...primitives.load import BUSY, CLAIMED, FAILED, FRESH, OVERRIDE_CLAIM, OVERRIDE_FAILURE, UNCOORDINATED
 from .. import metrics
 from ..errors import LoadFailed, LoadTimeout
@@ -34,6 +36,7 @@ from .run import (
     run_load,
     send_claim,
 )
+from .shared_read import ABSENT, read_now
 from .singleflight import LOAD_ALONE, RETRY, InflightLoad, LoadOutcome
 from .store import REASON_NOT_STORED
 
@@ -57,6 +60,29 @@ def read_first(coordinator: CacheCoordinator, user_key: str, version: int | None
         return read_envelope(value)
     metrics.count(coordinator.alias, metrics.HITS)
     return value
+
+
+def get_in_thread(request: LoadRequest, first_read: CachedValue | None = None) -> LoadResult[Any]:
+    """Return the value, as ``get_value`` does. A hit on the server of the leases is returned before there is a program.
+
+    Args:
+        request: what to return.
+        first_read: the result of ``read_first``, for values elsewhere.
+    """
+    coordinator = request.coordinator
+    if coordinator.same_server and not coordinator.down:
+        with_lifetime = request.needs_lifetime
+        try:
+            reply = read_now(request, with_lifetime=with_lifetime)
+        except LockBackendError as failure:
+            coordinator.record_failure(failure)
+            reply = ABSENT
+        if reply is not None:
+            first_read = request.decode(*reply)
+            if first_read.value is not MISSING and not with_lifetime and not transactions.any_pending():
+                metrics.count(coordinator.alias, metrics.HITS)
+                return LoadResult(first_read.value, "hit")
+    return run(get_value(request, first_read), coordinator.performer)
 
 
 def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Program[LoadResult[Any]]:

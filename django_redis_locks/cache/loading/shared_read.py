@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core import clock
+from ...core.commands import Command
+from ...core.errors import LockBackendError
 from ...core.owners import running_loop
+from ...core.runner import run
 from ...primitives.shared.load_commands import read_one_command
-from ...primitives.shared.retry import retry_command
+from ...primitives.shared.retry import FirstReply, retry_command
 from .effects import Follow
 from .singleflight import RETRY, LoadOutcome
 
@@ -23,6 +26,30 @@ if TYPE_CHECKING:
 
 ABSENT = -2, None
 """The reply for a value that doesn't exist."""
+
+
+def read_now(request: LoadRequest, *, with_lifetime: bool) -> tuple[int, Any] | None:
+    """Read a value in this thread, as ``read_shared`` does, before there is a program.
+
+    Returns:
+        The remaining milliseconds of the value, and its data. None if another caller is reading it.
+    """
+    coordinator = request.coordinator
+    reads, performer, key = coordinator.reads, coordinator.performer, (None, request.key, with_lifetime)
+    read, is_leader = reads.join(key)
+    if not is_leader:
+        return None
+    outcome = RETRY
+    try:
+        command, sent = read_one_command(request.key, with_lifetime=with_lifetime), clock.now()
+        try:
+            reply: tuple[int, Any] = performer.handlers[Command](command)
+        except LockBackendError as failure:
+            reply, _, _ = run(retry_command(command, sent, first=FirstReply(sent, failure)), performer)
+        outcome = LoadOutcome(reply)
+        return reply
+    finally:
+        reads.finish(key, read, outcome)
 
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
