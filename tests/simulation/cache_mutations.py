@@ -10,12 +10,11 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
-from django_redis_locks.cache.loading import run as run_load
 from django_redis_locks.cache.loading import store
 from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
 from django_redis_locks.cache.loading.singleflight import RETRY, LoadOutcome, SingleFlight
-from django_redis_locks.cache.values import NOT_FOUND
+from django_redis_locks.cache.values import CachedValue
 
 Patch = pytest.MonkeyPatch
 
@@ -65,12 +64,7 @@ def invalid_value_shared(patch: Patch) -> None:
 
 def no_reread(patch: Patch) -> None:
     """On separate servers, a value stored between the read and the claim is ignored."""
-
-    def reread(call: Any, claim: Any) -> Any:
-        return NOT_FOUND
-        yield
-
-    patch.setattr(run_load, "reread", reread)
+    patch.setattr(CachedValue, "newer_than", lambda self, before: False)
 
 
 def invalid_value_not_deleted(patch: Patch) -> None:
