@@ -8,23 +8,44 @@ from asgiref.sync import iscoroutinefunction
 
 from ..core.runner import arun, run
 from ..handler import DEFAULT
-from .api_arguments import coordinator_and_options
 from .loading import loader as loaders
+from .loading.coordinator import alias_of, coordinator_of
 from .loading.get import get_in_thread, get_value, read_first, reload_value
 from .loading.request import LoadRequest
 from .results import LoadResult
+from .stampede_settings import options_for
 from .values import CachedValue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
+    from .loading.coordinator import CacheCoordinator
     from .loading.loader import LoadContext
-    from .options import LoadOptions
+    from .options import CheckedOptions, LoadOptions
 
     T = TypeVar("T")
     Loader: TypeAlias = Callable[[], T] | Callable[[LoadContext], T]
     AsyncLoader: TypeAlias = Callable[[], Awaitable[T]] | Callable[[LoadContext], Awaitable[T]]
+
+
+def coordinator_and_options(
+    cache: Any, using: str | None, given: dict[str, Any]
+) -> tuple[CacheCoordinator, CheckedOptions]:
+    """Return the coordinator of a cache and the checked options.
+
+    Raises:
+        TypeError: an unknown option, or ``refresh="celery"``.
+        ValueError: an option is out of its range.
+    """
+    alias = cache if type(cache) is str else alias_of(cache)
+    coordinator, options = coordinator_of(alias, using), options_for(alias, given)
+    if options.refresh == "celery":
+        raise TypeError(
+            'refresh="celery" is for functions with @cached, which a worker can import by name. Decorate the loader, or '
+            'use refresh="thread"'
+        )
+    return coordinator, options
 
 
 def _request(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from ..core.runner import arun, run
 from ..handler import DEFAULT
-from .api_arguments import coordinator_and_options
+from .api import coordinator_and_options
 from .loading import loader as loaders
 from .loading.batch import get_values
 

@@ -120,9 +120,9 @@ def test_early_refresh_by_fraction_is_done_by_one_caller(callers: Callers) -> No
 def test_duration_of_a_failed_load_is_not_stored_for_early_refresh(redis_pair: str) -> None:
     """[S51] Only the duration of successful loads is stored."""
     with pytest.raises(ValueError, match="x"):
-        get_or_load("slow:1", Loader(ValueError("x")), cache=HERE)
+        get_or_load("slow:1", Loader(ValueError("x")), cache=HERE, early=XFetch())
     assert seconds_learned("slow") is None
-    get_or_load("slow:2", Loader("v"), cache=HERE)
+    get_or_load("slow:2", Loader("v"), cache=HERE, early=XFetch())
     assert (seconds_learned("slow") or PATIENCE) < PATIENCE
 
 

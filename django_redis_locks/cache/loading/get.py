@@ -25,7 +25,7 @@ from ..values import NOT_FOUND, Envelope, read_envelope
 from . import early, nesting, transactions
 from . import loader as loaders
 from .effects import Follow, Lead
-from .refresh import result_for_caller, serve_and_refresh
+from .refresh import serve_and_refresh
 from .run import (
     abandon_unstarted,
     claim_load,
@@ -132,9 +132,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         if outcome is not None and outcome is not RETRY and (is_leader or outcome.is_valid_since(begin)):
             if not is_leader:
                 metrics.count(coordinator.alias, metrics.WAITS)
-            return result_for_caller(
-                request, outcome, is_leader, 0.0 if is_leader and outcome.source == "loaded" else now - begin
-            )
+            waited = 0.0 if is_leader and outcome.source == "loaded" else now - begin
+            return outcome.result_for(is_leader=is_leader, waited=waited)
         if now >= until:
             return (yield from _timed_out(request, begin, longest))
 
@@ -258,7 +257,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
     if outcome.error is not None:
         raise outcome.error
-    return result_for_caller(request, outcome, True, 0.0)
+    return outcome.result_for(is_leader=True)
 
 
 def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[LoadResult[Any]]:
@@ -278,7 +277,7 @@ def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[Lo
         if claim is None or claim.verdict != BUSY:
             outcome = yield from _resolve_claim(request, inflight, claim, current)
             if outcome is not RETRY:
-                return result_for_caller(request, outcome, True, clock.now() - begin)
+                return outcome.result_for(is_leader=True, waited=clock.now() - begin)
     waited = clock.now() - begin
     error = LoadTimeout(
         f"{request.name!r} is still being loaded after {waited:.1f} s. Let stale values be served (stale=), wait longer "
@@ -291,4 +290,4 @@ def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[Lo
 def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load the value for this caller only, without storing it."""
     outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
-    return result_for_caller(request, outcome, True, 0.0)
+    return outcome.result_for(is_leader=True)

@@ -103,13 +103,4 @@ def _refreshed_or(
         if is_leader and not request.options.stale_if_error:
             return request.default_or_raise(outcome.error)
         return result
-    return result_for_caller(request, outcome, is_leader, 0.0)
-
-
-def result_for_caller(request: LoadRequest, outcome: LoadOutcome, is_leader: bool, waited: float) -> LoadResult[Any]:
-    """Return the value of a load to one of its callers; or the default, or raise its error. Followers get copies."""
-    if outcome.error is not None:
-        return request.default_or_raise(outcome.failure(is_leader), waited)
-    value = outcome.value if is_leader else outcome.copy()
-    source = outcome.source if is_leader or outcome.source in ("stale", "unlocked") else "waited"
-    return LoadResult(value, source, outcome.fresh_for, waited)
+    return outcome.result_for(is_leader=is_leader)

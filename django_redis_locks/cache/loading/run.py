@@ -154,24 +154,7 @@ def run_load(
         )
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         is_first = loader_call is None or loader_call.is_unreported()
-        if is_first:
-            metrics.count(coordinator.alias, metrics.FAILURES)
-        metrics.send_load_finished(
-            coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
-        )
-        serves_stale = before.value is not MISSING and options.stale_if_error
-        if is_first and (serves_stale or options.default is not MISSING):
-            what = "A stale value" if serves_stale else "The default"
-            metrics.log.warning("%s of %r is served, since its loader failed: %r", what, request.name, error)
-        pause = options.pause_after_error(stale_served=serves_stale)
-        shared = yield from completion.failed(error, pause)
-        if not serves_stale:
-            return LoadOutcome(error=error, leader_only=not shared)
-        if shared:
-            coordinator.back_off(request.key, pause)
-        return LoadOutcome(
-            before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
-        )
+        return (yield from _loader_failed(request, before, completion, error, clock.now() - begin, is_first=is_first))
     except GeneratorExit:
         raise
     except BaseException:
@@ -179,13 +162,44 @@ def run_load(
         raise
     seconds = clock.now() - begin
     if loader_call is None or loader_call.is_unreported():
-        early.learn(request.name, seconds)
+        if options.early is not None:
+            early.learn(request.name, seconds)
         metrics.count(coordinator.alias, metrics.LOADS)
     if claim is None and request.cacheable:
         metrics.count(coordinator.alias, metrics.UNLOCKED)
     outcome, storage = yield from completion.loaded(value)
     metrics.send_load_finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
     return outcome
+
+
+def _loader_failed(
+    request: LoadRequest,
+    before: CachedValue,
+    completion: LoadCompletion,
+    error: Exception,
+    seconds: float,
+    *,
+    is_first: bool,
+) -> Program[LoadOutcome]:
+    """End a load whose loader raised. Its outcome is the value that the cache has, or the error. ``is_first``: of all
+    keys that one call of the loader loads."""
+    coordinator, options = request.coordinator, request.options
+    if is_first:
+        metrics.count(coordinator.alias, metrics.FAILURES)
+    metrics.send_load_finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, "failed")
+    serves_stale = before.value is not MISSING and options.stale_if_error
+    if is_first and (serves_stale or options.default is not MISSING):
+        what = "A stale value" if serves_stale else "The default"
+        metrics.log.warning("%s of %r is served, since its loader failed: %r", what, request.name, error)
+    pause = options.pause_after_error(stale_served=serves_stale)
+    shared = yield from completion.failed(error, pause)
+    if not serves_stale:
+        return LoadOutcome(error=error, leader_only=not shared)
+    if shared:
+        coordinator.back_off(request.key, pause)
+    return LoadOutcome(
+        before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
+    )
 
 
 def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
