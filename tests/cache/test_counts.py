@@ -33,7 +33,7 @@ def calls(act: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.parametrize(("kind", "hit", "miss"), [("locmem", 10, 170), ("redis", 40, 170)])
+@pytest.mark.parametrize(("kind", "hit", "miss"), [("locmem", 8, 120), ("redis", 28, 120)])
 def test_hit_and_miss_make_few_calls(
     request: pytest.FixtureRequest, settings: Any, kind: str, hit: int, miss: int
 ) -> None:

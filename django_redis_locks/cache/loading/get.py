@@ -56,7 +56,9 @@ def read_first(coordinator: CacheCoordinator, user_key: str, version: int | None
         The value itself, if it is fresh; else a ``CachedValue`` for ``get_value``.
     """
     value = (coordinator.get or caches[coordinator.alias].get)(user_key, MISSING, version=version)
-    if value is MISSING or type(value) is Envelope or transactions.any_pending():
+    if value is MISSING:
+        return NOT_FOUND
+    if type(value) is Envelope or transactions.any_pending():
         return read_envelope(value)
     metrics.count(coordinator.alias, metrics.HITS)
     return value
