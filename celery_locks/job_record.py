@@ -63,9 +63,10 @@ class JobRecord:
         """As ``put``. The lease is renewed for as long as the returned job is referenced."""
         return self.put(expected, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
 
-    def confirm(self, reserved: Job, expire: Duration | None) -> None:
-        """Write that the message of a reserved job was sent, if the record still has that reservation."""
-        self.ref.put(reserved.record, reserved.fields_after_sending(), expire, show_in_admin="queued")
+    def confirm(self, reserved: Job, expire: Duration) -> None:
+        """Write that the message of a reserved job was sent, if the record still has that reservation. Doesn't wait for
+        the reply, since nothing depends on it."""
+        self.ref._post(reserved.stored_record, reserved.fields_after_sending(), expire, "queued")
 
     def drop(self, job: Job) -> bool:
         """Delete the record if it still has this job. Return whether it had."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .commands import Command
@@ -62,6 +63,21 @@ class PreparedCommand:
             return await self._backend.acall(self._as_command(first, rest))
         except LockBackendError as failure:
             return failure
+
+    def post(self, first: str, rest: Any, on_reply: Callable[[Any], object]) -> LockBackendError | None:
+        """Send the command once; a backend needn't wait for the reply. Return the error if it can't be sent.
+
+        Args:
+            first: the first argument, which is different in each call.
+            rest: the other arguments, from ``packed``.
+            on_reply: called once with the raw reply, an error reply too, or with None if none is received; in any
+                thread. It must neither raise nor block.
+        """
+        reply = self.send(first, rest)
+        if isinstance(reply, LockBackendError):
+            return reply
+        on_reply(reply)
+        return None
 
     def _as_command(self, first: str, rest: tuple[str | int, ...]) -> Command[Any]:
         return Command(self._name, self._keys, (first, *rest), _raw)

@@ -126,6 +126,7 @@ def route_prepared_commands(patch: pytest.MonkeyPatch) -> None:
     for kind in PreparedCommand, PreparedRequest:
         patch.setattr(kind, "send", send)
         patch.setattr(kind, "asend", asend)
+    patch.setattr(PreparedRequest, "post", PreparedCommand.post)
 
 
 @contextmanager

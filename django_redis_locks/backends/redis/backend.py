@@ -31,7 +31,7 @@ from .sync_connections import ConnectionPool
 from .urls import access_digest, database_in, identity, mask_password, redis_url, server_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...core.commands import Command
     from ...core.server_info import Facts
@@ -231,6 +231,16 @@ class PreparedRequest(PreparedCommand):
         except Failure as failure:
             return self._failure(failure)
         return reply
+
+    def post(self, first: str, rest: PackedArguments, on_reply: Callable[[Any], object]) -> LockBackendError | None:
+        data = first.encode()
+        try:
+            self._backend._pool.post(b"%b$%d\r\n%b\r\n%b" % (self._head, len(data), data, rest.data), on_reply)
+        except LockBackendError as failure:
+            return failure
+        except Failure as failure:
+            return self._failure(failure)
+        return None
 
     def _as_command(self, first: str, rest: PackedArguments) -> Command[Any]:  # type: ignore[override]
         return super()._as_command(first, rest.values)

@@ -12,6 +12,8 @@ from .resp import RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader
 from .sockets import use_kernel_timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import redis
 
 
@@ -21,6 +23,7 @@ class PooledConnection:
     __slots__ = (
         "__weakref__",
         "idle_check_at",
+        "on_reply",
         "opened_at",
         "pid",
         "python_timeout",
@@ -46,6 +49,8 @@ class PooledConnection:
         """The time from which the connection isn't used again."""
         self.idle_check_at = 0.0
         """The time from which an idle connection must be checked before use."""
+        self.on_reply: Callable[[Any], object] | None = None
+        """Called with the reply to a posted request, or with None if it isn't received; None if no reply is owed."""
 
     def deadline_after(self, started: float) -> float | None:
         """Return the time at which a request that started then times out; None without a timeout."""
@@ -54,10 +59,18 @@ class PooledConnection:
     def close(self) -> None:
         """Close the connection."""
         self.redispy_connection.disconnect()
+        self.report(None)
 
     def drop(self) -> None:
         """Close the connection and discard unsent bytes."""
         drop(self.redispy_connection)
+        self.report(None)
+
+    def report(self, reply: Any) -> None:
+        """Pass on the reply to a posted request, if one is owed."""
+        on_reply, self.on_reply = self.on_reply, None
+        if on_reply is not None:
+            on_reply(reply)
 
 
 def send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
@@ -105,6 +118,20 @@ def read_replies(connection: PooledConnection, data: bytes | None, count: int, d
     if timeout_changed:
         connection.sock.settimeout(connection.python_timeout)
     return replies
+
+
+def read_reply(connection: PooledConnection, data: bytes, started: float) -> Any:
+    """Read the reply to a request that was sent at ``started``, and before it the reply to a posted request, if one is
+    owed.
+
+    Args:
+        data: the first bytes, which are already read.
+    """
+    owed = connection.on_reply is not None
+    replies = read_replies(connection, data, 1 + owed, connection.deadline_after(started))
+    if owed:
+        connection.report(replies[0])
+    return replies[-1]
 
 
 def keep_receiving(connection: PooledConnection, since: float) -> bytes:

@@ -3,6 +3,9 @@
 Idle connections form a stack (last in, first out) without a mutex: each step is one atomic list operation, so other
 threads, signal handlers and the garbage collector may run between two steps.
 
+A posted request is sent without waiting for its reply: the connection owes it, and it is read before the reply to the next
+request.
+
 Any exception between the first byte sent and the last byte read, such as a lost connection or a KeyboardInterrupt,
 closes the connection; otherwise the next request would read the reply of this one. The socket is closed with SO_LINGER
 0, so that unsent bytes are discarded.
@@ -12,23 +15,27 @@ from __future__ import annotations
 
 import weakref
 from os import getpid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import timers
 from .idle import IDLE_CHECK_AFTER, MAX_IDLE, MAX_IDLE_TIME, LastTimeout
-from .pooled_connection import PooledConnection, keep_receiving, read_replies, send_all, send_rest
+from .pooled_connection import PooledConnection, keep_receiving, read_replies, read_reply, send_all, send_rest
 from .redispy import Failure, connect, drop
 from .resp import COMMON_REPLIES, NOT_SIMPLE, RECV_BUFFER, ProtocolError, ServerError, read_simple
 from .server_errors import is_demotion
-from .sockets import close_inherited, has_unread_data
+from .sockets import close_inherited, has_unread_data, read_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import redis
+
+
+POSTED_CHECK_INTERVAL: Final = 1.0
+"""Seconds after which the reply to a posted request is received if the connection wasn't used since."""
 
 
 class DemotedError(Exception):
@@ -56,7 +63,7 @@ class ConnectionPool:
         self._max_age = max_age
         self._last_timeout = last_timeout or LastTimeout()
         self._idle: list[PooledConnection] = []
-        self._reset_trimming()
+        self._reset_timers()
 
     def execute(self, request: bytes) -> Any:
         """Send one request and return its reply. An error reply is returned, not raised.
@@ -84,11 +91,11 @@ class ConnectionPool:
                 data = connection.recv(RECV_BUFFER)
             except BlockingIOError:
                 data = keep_receiving(connection, at)
-            if data in COMMON_REPLIES:
+            if connection.on_reply is None and data in COMMON_REPLIES:
                 reply = COMMON_REPLIES[data]
             else:
-                if (reply := read_simple(data)) is NOT_SIMPLE:
-                    (reply,) = read_replies(connection, data, 1, connection.deadline_after(at))
+                if connection.on_reply is not None or (reply := read_simple(data)) is NOT_SIMPLE:
+                    reply = read_reply(connection, data, at)
                 if reply.__class__ is ServerError and is_demotion(reply):
                     raise DemotedError(reply)
         except Exception as failure:
@@ -127,6 +134,31 @@ class ConnectionPool:
         self.push(connection, at)
         return replies
 
+    def post(self, request: bytes, on_reply: Callable[[Any], object]) -> None:
+        """Send one request without waiting for its reply, which the next user of the connection reads, or else a timer.
+
+        Args:
+            on_reply: called once with the reply, or with None if it isn't received. An error reply is passed, too. It
+                may be called in any thread, and must neither raise nor block.
+
+        Raises:
+            Failure: the connection failed.
+            LockBackendError: no thread can be started for the timer.
+        """
+        self._schedule_receive()
+        connection, reused = self._checkout(self._pop(), now())
+        at = now()
+        try:
+            if (sent := connection.send(request)) < len(request):
+                send_rest(connection, request[sent:], at)
+        except Exception as failure:
+            raise self._failed(connection, failure, reused=reused) from failure
+        except BaseException:
+            connection.drop()
+            raise
+        connection.on_reply = on_reply
+        self.push(connection, at)
+
     def push(self, connection: PooledConnection, at: float) -> None:
         """Return a connection to the pool; ``at`` is when it was used."""
         connection.idle_check_at = at + IDLE_CHECK_AFTER
@@ -140,7 +172,7 @@ class ConnectionPool:
         """Close the child's copies of the parent's sockets, without shutdown or close_notify."""
         for connection in self._take_all():
             close_inherited(connection.sock)
-        self._reset_trimming()
+        self._reset_timers()
 
     def _checkout(
         self, connection: PooledConnection | None, at: float, deadline: float | None = None
@@ -149,7 +181,7 @@ class ConnectionPool:
         self._close_idle(lambda other: at >= other.replace_at or self._is_suspect(other))
         while connection is not None:
             if connection.pid == getpid():  # it differs after a fork by C code, which runs no Python hooks
-                if at < connection.replace_at and (at < connection.idle_check_at or not self._is_unusable(connection)):
+                if at < connection.replace_at and self._is_usable(connection, at):
                     return connection, True
                 connection.close()
             connection = self._pop()
@@ -161,8 +193,14 @@ class ConnectionPool:
         except IndexError:
             return None
 
-    def _is_unusable(self, connection: PooledConnection) -> bool:
-        return self._is_suspect(connection) or has_unread_data(connection.sock, connection.python_timeout)
+    def _is_usable(self, connection: PooledConnection, at: float) -> bool:
+        if connection.on_reply is not None and not self._receive_posted(
+            connection, None, connection.deadline_after(at)
+        ):
+            return False
+        return at < connection.idle_check_at or not (
+            self._is_suspect(connection) or has_unread_data(connection.sock, connection.python_timeout)
+        )
 
     def _is_suspect(self, connection: PooledConnection) -> bool:
         """Return whether a request on any connection timed out since this one was used: it may be broken, too."""
@@ -210,25 +248,73 @@ class ConnectionPool:
         """Close idle connections that aren't newer than this one: they reach the same demoted server."""
         self._close_idle(lambda other: other.opened_at <= connection.opened_at)
 
-    # After a peak, the connections at the bottom of the stack stay unused: a timer closes them
-
-    def _reset_trimming(self) -> None:
+    def _reset_timers(self) -> None:
         self._open_connections: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
-        self._trim_scheduled = False
+        self._trim_scheduled = self._receive_scheduled = False
 
-    def _schedule_trim(self) -> None:
-        if self._trim_scheduled or len(self._open_connections) < 2:
-            return
+    def _call_later(self, seconds: float, method: Callable[[ConnectionPool], object]) -> None:
+        """Call a method on the timer thread if the pool still exists then."""
         ref = weakref.ref(self)
 
         def on_timer() -> None:
             pool = ref()
             if pool is not None:
-                pool._trim()
+                method(pool)
 
+        timers.call_at(now() + seconds, on_timer)
+
+    # The reply to a posted request is received by the next user of the connection. If there is none, by a timer
+
+    def _receive_posted(self, connection: PooledConnection, data: bytes | None, deadline: float | None) -> bool:
+        """Receive the reply to a posted request, of which ``data`` was read. Return whether that succeeded."""
+        try:
+            (reply,) = read_replies(connection, data, 1, deadline)
+        except Exception as failure:  # noqa: BLE001 - any failure ends the connection
+            self._failed(connection, failure, reused=True)
+            return False
+        except BaseException:
+            connection.drop()
+            raise
+        connection.report(reply)
+        return True
+
+    def _schedule_receive(self) -> None:
+        if not self._receive_scheduled:
+            self._call_later(POSTED_CHECK_INTERVAL, ConnectionPool._receive_unclaimed)
+            self._receive_scheduled = True
+
+    def _receive_unclaimed(self) -> None:
+        """Receive the replies to posted requests that have arrived, and drop the connections on which one is overdue."""
+        self._receive_scheduled = False
+        for connection in self._idle.copy():
+            if connection.on_reply is None:
+                continue
+            try:
+                self._idle.remove(connection)
+            except ValueError:  # another thread took it
+                continue
+            at = now()
+            try:
+                data = read_available(connection.sock)
+                connection.sock.settimeout(connection.python_timeout)
+            except OSError as failure:
+                self._failed(connection, failure, reused=True)
+                continue
+            if not data and (connection.timeout is None or at < connection.idle_check_at + connection.timeout):
+                self._idle.append(connection)
+            elif self._receive_posted(connection, data or None, at):
+                self.push(connection, at)
+        if any(connection.on_reply is not None for connection in self._idle.copy()):
+            self._schedule_receive()
+
+    # After a peak, the connections at the bottom of the stack stay unused: a timer closes them
+
+    def _schedule_trim(self) -> None:
+        if self._trim_scheduled or len(self._open_connections) < 2:
+            return
         self._trim_scheduled = True
         try:
-            timers.call_at(now() + MAX_IDLE_TIME, on_timer)
+            self._call_later(MAX_IDLE_TIME, ConnectionPool._trim)
         except LockBackendError:  # no thread can be started
             self._trim_scheduled = False
 

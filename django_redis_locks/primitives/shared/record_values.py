@@ -188,3 +188,8 @@ def parse_touched(reply: list[Any]) -> bool:
     """Return whether a touch found its record. A malformed reply raises, because False would end the job of the
     record."""
     return {1: True, 0: False, -1: False}[reply[0]]
+
+
+def parse_nothing(reply: Any) -> int:
+    """Return 0: a repeated write frees nothing."""
+    return 0

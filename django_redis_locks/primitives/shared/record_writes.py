@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...core import clock
-from ...core.commands import PARSE_ERRORS
+from ...core.commands import PARSE_ERRORS, Command
+from ...core.durations import Duration
 from ...core.effects import Cleanup
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .record_programs import RecordPrograms
-from .record_values import Record, Write, Written, is_version
+from .record_values import Record, ShowInAdmin, Write, Written, is_version, parse_nothing
 from .retry import FirstReply
 
 
@@ -36,6 +38,23 @@ class RecordWrites(RecordPrograms):
             first = FirstReply(sent, reply)
             del reply  # an error and a frame that refer to each other stay in memory
         return run(self._putting(write, first), self.performer)
+
+    def _post(self, expected: Record, fields: Mapping[str, Any], expire: Duration, show_in_admin: ShowInAdmin) -> None:
+        """Write as ``put``, without waiting for the reply. A write that the store may not have carried out is repeated in
+        the background, until the lease of the expected record would end."""
+        write = self._prepare_write(expected, fields, expire, False, show_in_admin=show_in_admin)
+        self.performer.may_block()
+        if self._is_fast(write):
+            prepared = self.prepared_put or self._prepare_put()
+            rest = prepared.packed_once(*write.terms)
+            if prepared.post(write.nonce, rest, partial(self._check_posted, write, expected.lease_left)) is None:
+                return
+        self._write(write)
+
+    def _check_posted(self, write: Write, seconds: float, reply: Any) -> None:
+        if not isinstance(reply, (int, list)):  # an error, or none: neither written nor refused
+            repeat = Command("record/put", self._put_keys, (write.nonce, *write.terms), parse_nothing)
+            self.performer.handlers[Cleanup](Cleanup(self.lock_id, repeat, seconds))
 
     async def _awrite(self, write: Write) -> Written:
         """Write on the fast path, or else by the program."""
