@@ -33,7 +33,8 @@ def extending(spec: LockSpec, hold: Hold, lease: int, wait: float = 0.0) -> Prog
     limits = spec.options.call_limits
     if wait > limits.refused:
         limits = limits._replace(refused=wait)
-    reply, sent, _ = yield from spec.sending(spec.steps.renew(hold.token, lease), hold.deadline, limits)
+    renew = spec.steps.adopt(hold) if hold.unconfirmed else spec.steps.renew
+    reply, sent, _ = yield from spec.sending(renew(hold.token, lease), hold.deadline, limits)
     if not reply:
         if hold.state is not State.HELD:  # by a release of this process, in another thread
             raise LockLost(f"lock {spec.name!r} was released in the meantime", **spec.error_context)
