@@ -39,7 +39,7 @@ _ROLLBACK_TIMEOUT = 1.0
 def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
     """Return the grant with which an earlier call or block of this thread holds the lock until an open transaction
     ends, or None. The thread may re-enter it."""
-    grant = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
+    grant = registry.newest(lock.lock_id, deferred=True) if lock.lock_id in registry.known else None
     return grant if isinstance(grant, DeferredGrant) and grant.hold.live else None
 
 

@@ -21,13 +21,13 @@ class TransactionLock(Lock):
         """Return whether the caller, who has this grant, may acquire the lock once more."""
         return self.reentrant or (loop is None and deferred_release.deferred_grant_of(self) is not None)
 
-    def release_grant(self, grant: Grant) -> None:
+    def release_grant(self, grant: Grant, loop: object) -> None:
         """Release the grant at the end of the open transaction, or now if there is none."""
         if not isinstance(grant, deferred_release.DeferredGrant):
             deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
-        Lock.release_grant(self, grant)
+        Lock.release_grant(self, grant, loop)
 
-    async def arelease_grant(self, grant: Grant) -> None:
+    async def arelease_grant(self, grant: Grant, loop: object) -> None:
         """Release the grant now: asynchronous code has no transactions."""
         open_transactions.warn_asynchronous(self.name)
-        await Lock.arelease_grant(self, grant)
+        await Lock.arelease_grant(self, grant, loop)

@@ -11,7 +11,7 @@ program may yield them while it handles an exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -179,8 +179,8 @@ class Performer(EffectPerformer, Protocol):
         """The tunables of the engine."""
 
     @property
-    def queued(self) -> Callable[[LockId], bool]:
-        """Return whether this process has a waiter for a lock."""
+    def queued(self) -> Container[LockId]:
+        """The locks for which this process has a waiter."""
 
     @property
     def prepare(self) -> Callable[[str, tuple[str, ...], int], PreparedCommand]:
@@ -194,9 +194,9 @@ class Performer(EffectPerformer, Protocol):
         """Return whether this process has no waiter for the lock and had none lately: then a caller may send its
         request without queueing."""
 
-    def end_uncontended(self, waiter: Waiter, /) -> bool:
-        """End an uncontended attempt. Return False if others have queued since, so that the caller must leave the
-        queue."""
+    def end_uncontended(self, lock_id: LockId, default: None, /) -> Waiter | None:
+        """End an uncontended attempt and return its waiter. If that isn't the caller's, others have queued since, so that
+        the caller must leave the queue."""
 
     def may_block(self) -> object:
         """Check that this thread may block.

@@ -27,8 +27,8 @@ class GrantedLock(Protocol):
 
     @property
     def performer(self) -> Performer: ...
-    def release_grant(self, grant: Grant) -> None: ...
-    async def arelease_grant(self, grant: Grant) -> None: ...
+    def release_grant(self, grant: Grant, loop: object, /) -> None: ...
+    async def arelease_grant(self, grant: Grant, loop: object, /) -> None: ...
     def check_block(self) -> None: ...
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None: ...
     def extend_hold(self, hold: Hold, lease: int) -> None: ...
@@ -201,10 +201,10 @@ class Grant:
             LockBackendError: the store can't be reached. The release is repeated in the background until the lease
                 ends.
         """
-        if running_loop() is not None and not self.released:
+        if (loop := running_loop()) is not None and not self.released:  # one line: no handler is active yet
             self.lock.performer.may_block()
         try:
-            self.lock.release_grant(self)
+            self.lock.release_grant(self, loop)
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -219,7 +219,7 @@ class Grant:
                 ends.
         """
         try:
-            await self.lock.arelease_grant(self)
+            await self.lock.arelease_grant(self, running_loop())
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -314,7 +314,7 @@ class Grant:
         """End a ``with`` block that may have raised ``error``."""
         self._block = 0  # contexts that were copied inside of the block still have its entry
         try:
-            self.lock.release_grant(self)
+            self.lock.release_grant(self, running_loop())
         except LockError as failure:
             self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)
@@ -326,7 +326,7 @@ class Grant:
         """End an ``async with`` block that may have raised ``error``."""
         self._block = 0  # contexts that were copied inside of the block still have its entry
         try:
-            await self.lock.arelease_grant(self)
+            await self.lock.arelease_grant(self, running_loop())
         except LockError as failure:
             self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)

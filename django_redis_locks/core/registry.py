@@ -16,7 +16,7 @@ from .hold import State
 from .owners import current_owner, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Container, Iterator
 
     from .grant import Grant
     from .hold import Hold
@@ -59,8 +59,8 @@ class Registry:
         self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
         self._by_lock: dict[LockId, list[Grant]] = {}
-        self.knows: Callable[[LockId], bool] = self._by_lock.__contains__
-        """Return whether this process has a grant on a lock."""
+        self.known: Container[LockId] = self._by_lock
+        """The locks on which this process has a grant."""
         forks.reset_in_child(self)
 
     def __len__(self) -> int:

@@ -45,7 +45,7 @@ class HoldChecks:
 
     def request(self, lock_id: LockId) -> bool:
         """Confirm the holds of a lock in the next pass. Return False if this process has none."""
-        if not (self._schedule or registry.knows(lock_id)) or len(self._lock_ids) >= MAX_PENDING:
+        if not (self._schedule or lock_id in registry.known) or len(self._lock_ids) >= MAX_PENDING:
             return False
         self._lock_ids.append(lock_id)
         return True

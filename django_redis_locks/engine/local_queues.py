@@ -22,7 +22,7 @@ from ..core.hold import State
 from .wait_queue import WaitQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Container
 
     from ..core.effects import HandOver, LeaveQueue, NotifyWaiters, Requeue, Wait
     from ..core.keys import LockId
@@ -53,8 +53,10 @@ class LocalQueues:
         self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
         self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # the keys with which a lock that was granted is freed
         self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
-        self.queued: Callable[[LockId], bool] = self._queues.__contains__
-        """Return whether this process has a waiter for a lock."""
+        self.queued: Container[LockId] = self._queues
+        """The locks for which this process has a waiter."""
+        self.end_uncontended = self._first_waiters.pop
+        """See ``Performer``."""
         self.clear()
 
     def clear(self) -> None:
@@ -86,11 +88,6 @@ class LocalQueues:
             return False
         self._first_waiters[lock_id] = waiter
         return True
-
-    def end_uncontended(self, waiter: Waiter) -> bool:
-        """End an uncontended attempt. Return False if other waiters have queued since; the caller must then leave their
-        queue explicitly."""
-        return self._first_waiters.pop(waiter.lock_id, None) is waiter
 
     def _enqueue(self, waiter: Waiter, engine: QueueEngine) -> None:
         lock_id, loop = waiter.lock_id, waiter.loop

@@ -11,14 +11,14 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Never, overload
 
-from ..core import events, owners
+from ..core import events
 from ..core.arguments import refuse_unknown
 from ..core.durations import Duration
 from ..core.grant import Grant
 from ..core.registry import end_block, registry
 from ..core.runner import arun, run
 from .shared import extend, release
-from .shared.acquire import aacquire, acquire, new_request
+from .shared.acquire import aacquire, acquire
 from .shared.inspect_programs import force_releasing, inspecting
 from .shared.lock_object import LockObject
 
@@ -107,10 +107,7 @@ class Lock(LockObject):
         """
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
-        request = new_request(self, blocking, timeout, None)
-        if request is None:
-            return None
-        return acquire(self, request)
+        return acquire(self, blocking, timeout)
 
     @overload
     async def aacquire(self) -> Grant: ...
@@ -140,10 +137,7 @@ class Lock(LockObject):
         """
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
-        request = new_request(self, blocking, timeout, owners.running_loop())
-        if request is None:
-            return None
-        return await aacquire(self, request)
+        return await aacquire(self, blocking, timeout)
 
     def release(self) -> None:
         """Release the caller's newest grant of this lock.
@@ -256,11 +250,10 @@ class Lock(LockObject):
         """
         if not self.spec.options.auto_release:
             self.check_block()
-        request = new_request(self, True, None, None)
         frame = _get_frame(1)
-        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
-        return acquire(self, request)  # type: ignore[return-value] # this request raises instead
+        return acquire(self, True, None, block)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Release the lock at the end of a block. An exception of the block is never replaced; a store that can't be
@@ -294,11 +287,10 @@ class Lock(LockObject):
         """
         if not self.spec.options.auto_release:
             self.check_block()
-        request = new_request(self, True, None, owners.running_loop())
         frame = _get_frame(1)
-        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
-        return await aacquire(self, request)  # type: ignore[return-value] # this request raises instead
+        return await aacquire(self, True, None, block)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None

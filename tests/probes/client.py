@@ -44,7 +44,7 @@ def registered_queues(client: Locks, lock: Lock) -> int:
 
 def is_registered(lock: Lock) -> bool:
     """Whether this process knows of a grant of the lock."""
-    return registry.knows(lock.lock_id)
+    return lock.lock_id in registry.known
 
 
 def token_prefix() -> str:

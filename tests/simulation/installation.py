@@ -19,7 +19,7 @@ from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.primitives.shared import acquire
+from django_redis_locks.primitives.shared import acquire, release
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def installed() -> Iterator[Installation]:
     replaced: list[tuple[Any, str, Any]] = [
         (os, "getpid", installation.getpid),
         (acquire, "getpid", installation.getpid),
+        (release, "getpid", installation.getpid),
         (forks, "known_pid", forks.known_pid),
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),

@@ -19,7 +19,6 @@ from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
 from .retry import FirstReply
 
 if TYPE_CHECKING:
-    from ...core.prepared import PreparedCommand
     from .lock_spec import LockSpec, SpecifiedLock
 
 _ALREADY_HELD = (
@@ -36,42 +35,61 @@ _KEPT_BY_TRANSACTION = (
 # The request
 
 
-@overload
-def new_request(lock: SpecifiedLock, blocking: Literal[True], timeout: None, loop: object) -> AcquireRequest: ...
-@overload
 def new_request(
-    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object
-) -> AcquireRequest | None: ...
-def new_request(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object) -> AcquireRequest | None:
-    """Return the request of this caller; None if the answer is no without asking the store."""
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object, block: int = 0
+) -> AcquireRequest | None:
+    """Return the request of this caller, with the command of the straight attempt if it is likely to succeed. None if the
+    answer is no without asking the store."""
     spec = lock.spec
-    if loop is None and spec.options.on_lost == "cancel":
+    options, performer = spec.options, spec.performer
+    if loop is None and options.on_lost == "cancel":
         raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
     if getpid() != forks.known_pid:
         forks.pid()
     usual = blocking is True and timeout is None
-    wait = spec.options.wait if usual else _wait_seconds(spec, blocking, timeout)
+    wait = options.wait if usual else _wait_seconds(spec, blocking, timeout)
     running = owners.running_loop()
     owner = owners.here.owner if running is None else owners.current_owner()
     request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
-    if not registry.knows(spec.lock_id):
-        request.fast = loop is running
+    request.block = block
+    waiter = request.waiter = None if wait <= 0 else new_waiter(spec, request)
+    if spec.lock_id in registry.known:
+        return request if _may_ask(lock, request, blocking, loop) else None
+    if loop is not running or performer.outage.suspected:
+        return request
+    try:
+        if waiter is None or performer.uncontended(waiter):
+            command = spec.steps.prepared.acquire
+            request.arguments = command.packed(options.lease, spec.steps.holder_text(owner))
+            request.command = command
+        return request
+    except BaseException:
+        if waiter is not None:
+            run_twice_if_interrupted(partial(spec.perform, LeaveQueue(waiter, 0.0)))
+        raise
+
+
+def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop: object) -> bool:
+    """Return whether the request may be sent although this process has a grant on the lock. It may re-enter a hold.
+
+    Raises:
+        LockAlreadyHeld: the caller has the lock, or would wait for itself.
+        LockLost: re-entry into a lock that is lost.
+    """
+    spec = lock.spec
+    newest = registry.newest(spec.lock_id, deferred=True)
+    if newest is not None and newest.hold.held:
+        if lock.may_reenter(newest, loop):
+            if newest.hold.expired_or_lost:
+                raise spec.loss_of(newest.hold, "expired")
+            request.reentered = newest.hold
+            return True
+        why = None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
     else:
-        newest = registry.newest(spec.lock_id, deferred=True)
-        if newest is not None and newest.hold.held:
-            if lock.may_reenter(newest, loop):
-                if newest.hold.expired_or_lost:
-                    raise spec.loss_of(newest.hold, "expired")
-                request.reentered = newest.hold
-                return request
-            why = None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
-        else:
-            why = registry.why_self_deadlock(spec.lock_id)
-        if why is not None:
-            if blocking:
-                raise LockAlreadyHeld(f"lock {spec.name!r}: {why}", **spec.error_context)
-            return None
-    return request
+        why = registry.why_self_deadlock(spec.lock_id)
+    if why is not None and blocking:
+        raise LockAlreadyHeld(f"lock {spec.name!r}: {why}", **spec.error_context)
+    return why is None
 
 
 def _wait_seconds(spec: LockSpec, blocking: bool, timeout: Duration | None) -> float:
@@ -87,50 +105,46 @@ def _wait_seconds(spec: LockSpec, blocking: bool, timeout: Duration | None) -> f
 # The attempt that nearly always succeeds, and the program otherwise
 
 
-def acquire(lock: SpecifiedLock, request: AcquireRequest) -> Grant | None:
-    """Acquire the lock, or return None if that is what the request wants of a busy lock."""
-    spec = lock.spec
+@overload
+def acquire(lock: SpecifiedLock, blocking: Literal[True], timeout: None, block: int) -> Grant: ...
+@overload
+def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None) -> Grant | None: ...
+def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0) -> Grant | None:
+    """Acquire the lock, for a block if that has an id. Arguments and exceptions as of ``Lock.acquire``."""
+    request = new_request(lock, blocking, timeout, None, block)
     try:
-        straight = begin_straight(spec, request)
-        if straight is not None:
-            command, arguments = straight
-            grant = _end_straight(lock, request, command.send(request.token, arguments))
-            if grant is not None:
-                return grant
-        return _grant_or_raise(lock, request, run(acquiring(spec, request), spec.performer))
-    except BaseException as failure:  # noqa: BLE001 - raised again
-        return handle_failure(lock, request, failure)
-
-
-async def aacquire(lock: SpecifiedLock, request: AcquireRequest) -> Grant | None:
-    """Acquire the lock for a task, or return None if that is what the request wants of a busy lock."""
-    spec = lock.spec
-    try:
-        straight = begin_straight(spec, request)
-        if straight is not None:
-            command, arguments = straight
-            grant = _end_straight(lock, request, await command.asend(request.token, arguments))
-            if grant is not None:
-                return grant
-        return _grant_or_raise(lock, request, await arun(acquiring(spec, request), spec.performer))
-    except BaseException as failure:  # noqa: BLE001 - raised again
-        return handle_failure(lock, request, failure)
-
-
-def begin_straight(spec: LockSpec, request: AcquireRequest) -> tuple[PreparedCommand, Any] | None:
-    """Return the command and the arguments of a request that is likely to be granted at once, or None."""
-    performer = spec.performer
-    if not request.fast or performer.outage.suspected:
-        return None
-    if request.wait > 0:
-        request.waiter = new_waiter(spec, request)
-        if not performer.uncontended(request.waiter):
+        if request is None:
             return None
-    command = spec.steps.prepared.acquire
-    arguments = command.packed(spec.options.lease, spec.steps.holder_text(request.owner))
-    request.maybe_executed = True
-    request.sent = clock.now()
-    return command, arguments
+        if request.command is not None:
+            request.maybe_executed = True
+            request.sent = clock.now()
+            grant = _end_straight(lock, request, request.command.send(request.token, request.arguments))
+            if grant is not None:
+                return grant
+        return _grant_or_raise(lock, request, run(acquiring(lock.spec, request), lock.spec.performer))
+    except BaseException as failure:  # noqa: BLE001 - raised again
+        return handle_failure(lock, request, failure)
+
+
+@overload
+async def aacquire(lock: SpecifiedLock, blocking: Literal[True], timeout: None, block: int) -> Grant: ...
+@overload
+async def aacquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None) -> Grant | None: ...
+async def aacquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0) -> Grant | None:
+    """Acquire the lock for a task, for a block if that has an id. Arguments and exceptions as of ``Lock.aacquire``."""
+    request = new_request(lock, blocking, timeout, owners.running_loop(), block)
+    try:
+        if request is None:
+            return None
+        if request.command is not None:
+            request.maybe_executed = True
+            request.sent = clock.now()
+            grant = _end_straight(lock, request, await request.command.asend(request.token, request.arguments))
+            if grant is not None:
+                return grant
+        return _grant_or_raise(lock, request, await arun(acquiring(lock.spec, request), lock.spec.performer))
+    except BaseException as failure:  # noqa: BLE001 - raised again
+        return handle_failure(lock, request, failure)
 
 
 def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> Grant | None:
@@ -145,7 +159,7 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
                 spec.performer.watch(hold, spec.steps.renew, hold.lease)
             waiter = request.waiter
             if waiter is not None:
-                if not spec.performer.end_uncontended(waiter):
+                if spec.performer.end_uncontended(spec.lock_id, None) is not waiter:  # others have queued since
                     pause = min(spec.performer.tuning.max_poll_interval, hold.lease / 1000)
                     spec.perform(LeaveQueue(waiter, pause, NOT_QUEUED))
                 request.waiter = None
@@ -191,11 +205,13 @@ def _issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
     return grant
 
 
-def handle_failure(lock: SpecifiedLock, request: AcquireRequest, failure: BaseException) -> Grant:
+def handle_failure(lock: SpecifiedLock, request: AcquireRequest | None, failure: BaseException) -> Grant:
     """Undo the request and raise the failure again. With ``ON_BACKEND_ERROR`` "open" a store that is down gives an
     unprotected grant instead."""
     spec = lock.spec
     try:
+        if request is None:
+            raise failure
         run_twice_if_interrupted(partial(_undo_request, spec, request, failure))
         if not isinstance(failure, LockBackendError):
             raise failure

@@ -39,7 +39,7 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
             if hold.add_grant(request.grant_id):
                 return hold
         request.reentered = None  # it was released since
-    waiter = request.waiter or (new_waiter(spec, request) if request.wait > 0 else None)
+    waiter = request.waiter
     if waiter is not None:
         lease = min(spec.options.lease, round(1000 * spec.performer.tuning.grant_lease))
         waiter.terms = GrantTerms(lease, spec.steps.holder_text(request.owner), spec.steps.release_keys)

@@ -3,13 +3,13 @@ and wherever, nothing stays locked."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from functools import partial
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from ...core import clock, events, owners
+from ...core import clock, events
 from ...core.effects import Cleanup, HandOver, NotifyWaiters, Requeue
 from ...core.errors import LockBackendError, LockError, LockLost, LockNotOwned
 from ...core.hold import Hold, State
@@ -32,51 +32,52 @@ _FREED = (1, 2)
 """The replies to a release that has freed the lock, or granted it to a waiter."""
 
 
-def release_grant(lock: SpecifiedLock, grant: Grant) -> None:
+def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
     """Release a grant; the last one on a hold frees the lock in the store."""
-    spec = lock.spec
-    if not end_grant(spec, grant):
+    spec, hold, first = lock.spec, grant.hold, None
+    if hold.pid != getpid():
+        _forget_in_child(spec, grant)
         return
-    hold, loop, first = grant.hold, owners.running_loop(), None
+    if not hold.release_grant(grant.id):
+        registry.forget(grant)
+        return
     command = begin_straight(spec, hold) if loop is None else None
     if command is not None:
-        first = _end_straight(spec, hold, clock.now(), command.send(hold.token))
-    _report_released(spec, grant, hold.state is State.GONE or run(releasing(spec, hold, loop, first), spec.performer))
+        first = _end_straight(spec, grant, clock.now(), command.send(hold.token))
+    if command is None or first is not None:
+        confirmed = hold.state is State.GONE or run(releasing(spec, hold, loop, first), spec.performer)
+        _report_released(spec, grant, confirmed)
     if spec.options.after_release is not None and not grant.deferred:
         spec.options.after_release(spec.name)
 
 
-async def arelease_grant(lock: SpecifiedLock, grant: Grant) -> None:
+async def arelease_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
     """Release a grant, in a running event loop; the last one on a hold frees the lock in the store."""
-    spec = lock.spec
-    if not end_grant(spec, grant):
+    spec, hold, first = lock.spec, grant.hold, None
+    if hold.pid != getpid():
+        _forget_in_child(spec, grant)
         return
-    hold, loop, first = grant.hold, owners.running_loop(), None
+    if not hold.release_grant(grant.id):
+        registry.forget(grant)
+        return
     command = begin_straight(spec, hold)
     if command is not None:
-        first = _end_straight(spec, hold, clock.now(), await command.asend(hold.token))
-    _report_released(
-        spec, grant, hold.state is State.GONE or await arun(releasing(spec, hold, loop, first), spec.performer)
-    )
+        first = _end_straight(spec, grant, clock.now(), await command.asend(hold.token))
+    if command is None or first is not None:
+        confirmed = hold.state is State.GONE or await arun(releasing(spec, hold, loop, first), spec.performer)
+        _report_released(spec, grant, confirmed)
 
 
-def end_grant(spec: LockSpec, grant: Grant) -> bool:
-    """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
-    hold = grant.hold
-    if hold.pid != os.getpid():
-        if not grant.released:
-            hold.open_grants.discard(grant.id)
-            registry.forget(grant)
-            warnings.warn(
-                f"lock {spec.name!r} belongs to the process that this one was forked from; it isn't released here",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        return False
-    if hold.release_grant(grant.id):
-        return True
-    registry.forget(grant)
-    return False
+def _forget_in_child(spec: LockSpec, grant: Grant) -> None:
+    """Forget a grant that belongs to the parent of this process."""
+    if not grant.released:
+        grant.hold.open_grants.discard(grant.id)
+        registry.forget(grant)
+        warnings.warn(
+            f"lock {spec.name!r} belongs to the process that this one was forked from; it isn't released here",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
@@ -87,7 +88,7 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
         hold.outcome_unknown
         or hold.release_sent_in_time
         or hold.loss_reason is not None
-        or performer.queued(spec.lock_id)
+        or spec.lock_id in performer.queued
         or performer.outage.suspected
         or clock.now() >= hold.deadline
     ):
@@ -98,14 +99,16 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
     return spec.steps.prepared.release
 
 
-def _end_straight(spec: LockSpec, hold: Hold, sent: float, reply: Any) -> FirstReply | None:
+def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> FirstReply | None:
     """End the hold if the lock was freed. Otherwise return the reply, with which the program continues; also if
     callers of this process have begun to wait."""
-    if reply not in _FREED or hold.loss_reason is not None or spec.performer.queued(spec.lock_id):
+    hold = grant.hold
+    if reply not in _FREED or hold.loss_reason is not None or spec.lock_id in spec.performer.queued:
         return FirstReply(sent, reply)
     if reply == 2:
         spec.perform(NotifyWaiters(spec.lock_id, passed_on=True))
     hold.state = State.GONE
+    _report_released(spec, grant, confirmed=True)
     return None
 
 
@@ -130,7 +133,7 @@ def releasing(spec: LockSpec, hold: Hold, loop: object, first: FirstReply | None
     if first is None:
         if hold.watched:
             spec.performer.unwatch(hold)
-        if spec.performer.queued(spec.lock_id) and (yield from _handing_over(spec, hold, loop)):
+        if spec.lock_id in spec.performer.queued and (yield from _handing_over(spec, hold, loop)):
             return True
         before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
         hold.release_sent_in_time = before or in_time
@@ -147,7 +150,7 @@ def releasing(spec: LockSpec, hold: Hold, loop: object, first: FirstReply | None
         if hold.expired_or_lost:
             raise spec.loss_of(hold, "expired") from failure
         raise
-    if reply > 1 or hold.entry is not None or spec.performer.queued(spec.lock_id):
+    if reply > 1 or hold.entry is not None or spec.lock_id in spec.performer.queued:
         yield NotifyWaiters(spec.lock_id, reply > 1, hold.entry, spec.steps.release_keys)
     if hold.outcome_unknown or outcome_unknown:
         yield spec.cleanup(hold.token, hold.address)

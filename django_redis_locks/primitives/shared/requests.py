@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core import owners, tokens
 from ...core.hold import mint_id
@@ -129,8 +129,10 @@ class AcquireRequest(WaitRequest):
     """The id of the ``with`` block; 0 if there is none."""
     reentered: Hold | None = None
     """The hold of the caller that this request re-enters."""
-    fast = False
-    """The fast path may be tried."""
+    command: PreparedCommand | None = None
+    """The command of the straight attempt, if that is to be made."""
+    arguments: Any = None
+    """Its arguments after the token."""
     # What else is undone if the request fails:
     hold: Hold | None = None
     issued: Grant | None = None

@@ -101,7 +101,7 @@ def wait_loop(
         position, request.position = request.position, None  # passed on once: a wake-up may come between
         attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, pause), position)
     if waiter is not None:
-        if not (uncontended and requester.performer.end_uncontended(waiter)):
+        if not (uncontended and requester.performer.end_uncontended(waiter.lock_id, None) is waiter):
             yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if final else None, request.position)
         request.waiter = None
         if not attempted and waiter.queue is not None and waiter.queue.failure is not None:

@@ -102,9 +102,9 @@ def test_released_grant_is_not_registered(lock: Lock) -> None:
     before = len(registry)
     with lock as grant:
         assert len(registry) == before + 1
-        assert registry.knows(lock.lock_id)
+        assert lock.lock_id in registry.known
     assert len(registry) == before
-    assert not registry.knows(lock.lock_id)
+    assert lock.lock_id not in registry.known
     gone = weakref.ref(grant.hold)
     del grant
     gc.collect()
@@ -141,7 +141,7 @@ def test_expired_hold_is_forgotten_unless_its_grant_is_referenced(lock: Lock, us
     kept = grant if used else None
     del grant
     assert registry.forget_unused(hold) is not used
-    assert registry.knows(lock.lock_id) is used
+    assert (lock.lock_id in registry.known) is used
     assert lock.owned() is used
     if kept:
         kept.release()
@@ -242,7 +242,7 @@ def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
         tables.forget(grant)
     tables._grants = dict(tables._grants)
     tables.forget(grant)
-    assert not tables.knows(grant.hold.lock_id)
+    assert grant.hold.lock_id not in tables.known
     tables.register(grant)
     tables._by_lock.pop(grant.hold.lock_id)
     tables.forget(grant)

@@ -147,7 +147,7 @@ def test_cancelled_task_cancels_its_timer(queues: StandaloneQueues) -> None:
 def uncontended(queues: StandaloneQueues, lock_id: LockId = LOCK_ID) -> bool:
     """Whether the key was uncontended; no attempt is made."""
     waiter = Waiter(lock_id, None, "inbox:")
-    return queues.uncontended(waiter) and queues.end_uncontended(waiter)
+    return queues.uncontended(waiter) and queues.end_uncontended(lock_id, None) is waiter
 
 
 def test_key_is_uncontended_without_waiters_now_and_lately(queues: StandaloneQueues, virtual_time: ManualClock) -> None:
@@ -177,6 +177,7 @@ def test_uncontended_attempt_fails_while_another_one_ends_the_same_entry(queues:
             return found
 
     queues._first_waiters = Shared()
+    queues.end_uncontended = queues._first_waiters.pop
     first = Waiter(LOCK_ID, None, "inbox:")
     assert queues.uncontended(first)
     queues.leave_queue(first, 0, None)
@@ -188,7 +189,7 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(queues: StandaloneQueu
     for a thread's attempt. [H9] [L16] An abandoned attempt leaves the key uncontended, or gives the next waiter its
     turn."""
     first, late = Waiter(LOCK_ID, None, "inbox:"), Waiter(LOCK_ID, None, "inbox:")
-    for end in (lambda: queues.end_uncontended(first), lambda: queues.leave_queue(first, 0, None)):
+    for end in (lambda: queues.end_uncontended(LOCK_ID, None), lambda: queues.leave_queue(first, 0, None)):
         assert queues.uncontended(first)
         assert not queues.uncontended(late), "an attempt is under way"
         end()
@@ -198,7 +199,7 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(queues: StandaloneQueu
     queues.leave_queue(queues.join_and_attempt(loop))
     loop.close()
     queues.begin_sleep(late, None)
-    assert not queues.end_uncontended(first)
+    assert queues.end_uncontended(LOCK_ID, None) is None
     assert isinstance(queues.begin_wait(Wait(first, NEVER), queues.engine), Attempt)
     queues.leave_queue(first, None, None)
     assert isinstance(queues.continue_wait(Wait(late, NEVER), queues.engine), Attempt)

@@ -38,11 +38,11 @@ from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.acquire import handle_failure
-from django_redis_locks.primitives.shared.acquire_program import acquiring
+from django_redis_locks.primitives.shared.acquire_program import acquiring, new_waiter
 from django_redis_locks.primitives.shared.extend import extending
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
-from django_redis_locks.primitives.shared.release import end_grant, releasing
+from django_redis_locks.primitives.shared.release import releasing
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
 
 from .environment import RecordingEvent, Timestamp, environment
@@ -166,7 +166,11 @@ class Process:
         contender.queue_number = queue_number
         contender.acquisitions += 1
         environment.new_token = contender.new_token
-        contender.acquire_request = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.loop)
+        request = contender.acquire_request = AcquireRequest(
+            contender.plan.wait, owners.current_owner(), contender.plan.loop
+        )
+        if contender.plan.wait:
+            request.waiter = new_waiter(self.locks[index].spec, request)
         contender.phase = "asking"
         contender.program = acquiring(self.locks[index].spec, contender.acquire_request)
         self._run(index, contender.program.send, None)
@@ -257,7 +261,7 @@ class Process:
     def _release(self, index: int) -> None:
         contender, lock = self.contenders[index], self.locks[index]
         assert contender.grant is not None
-        assert end_grant(lock.spec, contender.grant)
+        assert contender.grant.hold.release_grant(contender.grant.id)
         contender.phase = "leaving"
         contender.program = releasing(lock.spec, contender.grant.hold, contender.plan.loop)
         self._run(index, contender.program.send, None)
