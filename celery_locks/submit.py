@@ -167,7 +167,7 @@ class _Submission:
             return mark(self.publish(self.new.id, self.new), duplicated=False)
 
     def _reserve(self) -> AsyncResult[Any]:
-        job = self.job_record.read() if self.new.key in _duplicated else None
+        job = self._read_known_duplicate() if self.new.key in _duplicated else None
         result: AsyncResult[Any] | None = None
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
@@ -180,6 +180,15 @@ class _Submission:
             else:
                 result, job = self._on_existing(job)
         return result
+
+    def _read_known_duplicate(self) -> Job | None:
+        """Read the record of a key whose last submission was a duplicate; without the lease if this one needs no more
+        than to know that the job is still queued."""
+        job = self.job_record.peek()
+        needs_lease = job is not None and (
+            job.state != "queued" or self.task.lock_on_duplicate == "replace" or widened(job, self.times) is not None
+        )
+        return self.job_record.read() if needs_lease else job
 
     def _on_existing(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
         """Handle a key that isn't free. Returns the caller's result, or None and the job that the record has now."""

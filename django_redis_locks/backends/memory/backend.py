@@ -96,6 +96,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "index/page": indexes.page,
     "index/inspect": indexes.inspect_many,
     "record/get": records.get,
+    "record/peek": records.peek,
     "record/put": records.put,
     "record/touch": records.touch,
     "record/drop": records.drop,

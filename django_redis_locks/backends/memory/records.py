@@ -45,6 +45,12 @@ def get(
     return [*now, since]
 
 
+def peek(store: Store, keys: tuple[str, ...]) -> str | None:
+    """``record/peek``: return the value of the key as a server stores it."""
+    record = store.find(keys[0])
+    return None if record is None else f"1 {record.kind} {record.token} {record.fence} {record.holder}"
+
+
 def index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
     """Return the index that lists a record, which the end of its nonce names."""
     for index, end in zip(indexes, (".held", ".queued"), strict=False):

@@ -86,7 +86,7 @@ def by_source(command: Command[Any]) -> bytes:
     return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)
 
 
-PLAIN = {"load/get": "GET"}
+PLAIN = {"load/get": "GET", "record/peek": "GET"}
 """Commands that are plain Redis commands instead of scripts."""
 
 

@@ -25,6 +25,7 @@ from .record_values import (
     is_version,
     json_of,
     nonce_suffix,
+    parse_stored,
     parse_touched,
     queued_index,
     renewal_seconds,
@@ -62,6 +63,9 @@ class RecordCommands:
                 self.performer.tuning.waiter_ttl,
             )
         return Command("record/get", self.keys[:2], args, self._parse_get)
+
+    def _peek_command(self) -> Command[Record | None]:
+        return Command("record/peek", self.keys[:1], (), parse_stored)
 
     def _prepare_write(
         self,

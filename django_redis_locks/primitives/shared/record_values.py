@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
 from ...core.queue_values import QueuePosition
-from ...core.replies import parse_json
+from ...core.replies import parse_int, parse_json
 from .requests import SMALLEST_FENCE, WaitRequest
 
 if TYPE_CHECKING:
@@ -182,6 +182,16 @@ def renewed_record(version: int, fields: Mapping[str, Any], lease: int, hold: we
 def parse_dropped(reply: list[Any]) -> int:
     """Return the number of deleted records, 0 or 1."""
     return int(reply[0] == 1)
+
+
+def parse_stored(reply: Any) -> Record | None:
+    """Parse the value of a record's key, or None. The value doesn't have the lease, which is nan."""
+    if reply is None:
+        return None
+    stored_format, kind, _, version, fields = as_text(reply).split(" ", 4)
+    if (stored_format, kind) != ("1", "record"):
+        raise ValueError("not a record")
+    return Record(parse_int(version), parse_json(fields), nan)
 
 
 def parse_touched(reply: list[Any]) -> bool:
