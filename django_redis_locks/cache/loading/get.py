@@ -135,7 +135,7 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
             if not is_leader:
                 metrics.count(coordinator.alias, metrics.WAITS)
             waited = 0.0 if is_leader and outcome.source == "loaded" else now - begin
-            return outcome.result_for(is_leader=is_leader, waited=waited)
+            return request.result_of(outcome, is_leader=is_leader, waited=waited)
         if now >= until:
             return (yield from _timed_out(request, begin, longest))
 
@@ -259,7 +259,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
     if outcome.error is not None:
         raise outcome.error
-    return outcome.result_for(is_leader=True)
+    return request.result_of(outcome, is_leader=True)
 
 
 def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[LoadResult[Any]]:
@@ -279,7 +279,7 @@ def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[Lo
         if claim is None or claim.verdict != BUSY:
             outcome = yield from _resolve_claim(request, inflight, claim, current)
             if outcome is not RETRY:
-                return outcome.result_for(is_leader=True, waited=clock.now() - begin)
+                return request.result_of(outcome, is_leader=True, waited=clock.now() - begin)
     waited = clock.now() - begin
     error = LoadTimeout(
         f"{request.name!r} is still being loaded after {waited:.1f} s. Let stale values be served (stale=), wait longer "
@@ -292,4 +292,4 @@ def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[Lo
 def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load the value for this caller only, without storing it."""
     outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
-    return outcome.result_for(is_leader=True)
+    return request.result_of(outcome, is_leader=True)

@@ -103,4 +103,4 @@ def _refreshed_or(
         if is_leader and not request.options.stale_if_error:
             return request.default_or_raise(outcome.error)
         return result
-    return outcome.result_for(is_leader=is_leader)
+    return request.result_of(outcome, is_leader=is_leader)

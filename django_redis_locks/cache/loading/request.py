@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...primitives.load import LoadLease
     from ..options import CheckedOptions
     from .coordinator import CacheCoordinator
+    from .singleflight import LoadOutcome
 
 
 @dataclass(eq=False)
@@ -86,6 +87,15 @@ class LoadRequest:
     def lease(self) -> int:
         """Milliseconds after which the claim of a dead process ends."""
         return max(10, round(1000 * min(self.coordinator.engine.tuning.load_lease, self.options.max_hold or inf)))
+
+    def result_of(self, outcome: LoadOutcome, *, is_leader: bool, waited: float = 0.0) -> LoadResult[Any]:
+        """Return the value of a load to one of its callers; or the default, or raise its error. Followers get
+        copies."""
+        if outcome.error is not None:
+            return self.default_or_raise(outcome.failure(is_leader), waited)
+        value = outcome.value if is_leader else outcome.copy()
+        source = outcome.source if is_leader or outcome.source in ("stale", "unlocked") else "waited"
+        return LoadResult(value, source, outcome.fresh_for, waited)
 
     def default_or_raise(self, error: BaseException, waited: float = 0.0) -> LoadResult[Any]:
         """Return the option ``default``. Without one, or after an interruption, raise the error."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import clock, forks
 from ...core.wait_events import TaskEvent, ThreadEvent
 from ..errors import for_another_caller
-from ..results import MISSING, LoadResult
+from ..results import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -61,14 +61,6 @@ class LoadOutcome:
     def is_valid_since(self, begin: float) -> bool:
         """Whether a follower whose call began at this time may get this outcome."""
         return not self.leader_only and begin <= self.as_of
-
-    def result_for(self, *, is_leader: bool, waited: float = 0.0) -> LoadResult[Any]:
-        """Return the value to one of the callers, or raise the error. Followers get copies."""
-        if self.error is not None:
-            raise self.failure(is_leader)
-        value = self.value if is_leader else self.copy()
-        source = self.source if is_leader or self.source in ("stale", "unlocked") else "waited"
-        return LoadResult(value, source, self.fresh_for, waited)
 
     def failure(self, is_leader: bool) -> BaseException:
         """Return the loader's exception: itself for the leader, a copy for a follower."""
