@@ -110,7 +110,7 @@ def get_or_load(
     loaders.check_sync(loader)
     coordinator, checked = coordinator_and_options(cache, using, options)
     first_read = None
-    if not coordinator.same_server:
+    if not coordinator.same_server and not checked.groups:
         first_read = read_first(coordinator, key, version)
         if type(first_read) is not CachedValue:
             return LoadResult(first_read, "hit") if info else first_read

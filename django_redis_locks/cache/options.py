@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import partial
@@ -98,6 +98,8 @@ class LoadOptions(TypedDict, total=False):
         max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without
             limit.
         start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
+        groups: names of the groups of the value, such as ``("user:42",)``: it is loaded again after an invalidation of one
+            of them. Or a function that takes the key and returns them. Templates below ``@cached``.
         none_ttl: how long None is kept; 0: it isn't stored.
         store_if: a function that takes a loaded value; if its result is false, the value is returned and not stored.
         jitter: the largest share of ``ttl`` by which a value becomes stale earlier, at random, so that values that were
@@ -124,6 +126,7 @@ class LoadOptions(TypedDict, total=False):
     default: Any
     max_hold: Duration | None
     start_within: Duration
+    groups: Iterable[str] | Callable[[str], Iterable[str]]
     none_ttl: Duration
     store_if: Callable[[Any], object] | None
     jitter: float
@@ -147,6 +150,7 @@ class CheckedOptions:
     default: Any = MISSING
     max_hold: float = inf
     start_within: float = 30.0
+    groups: Any = ()
     none_ttl: float = 60.0
     store_if: Callable[[Any], object] | None = None
     jitter: float = 0.1
@@ -205,6 +209,22 @@ def _function_or_none(value: Any, name: str) -> Any:
     raise ValueError(f"{name} is a function that takes the loaded value, not {value!r}")
 
 
+def group_names(value: Any, name: str) -> tuple[str, ...]:
+    """Return the names of groups, sorted.
+
+    Raises:
+        ValueError: they aren't non-empty texts.
+    """
+    names = None if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if names is None or not all(isinstance(each, str) and each for each in names):
+        raise ValueError(f'{name} are names, such as ("user:42",), not {value!r}')
+    return tuple(sorted(set(names)))
+
+
+def _groups(value: Any, name: str) -> Any:
+    return value if callable(value) else group_names(value, name)
+
+
 _seconds = partial(durations.wait_seconds, for_ever=False)
 
 
@@ -251,6 +271,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "on_timeout": partial(validate_choice, known=ON_TIMEOUT),
     "max_hold": _or_ever,
     "start_within": _positive,
+    "groups": _groups,
     "none_ttl": _seconds,
     "store_if": _function_or_none,
     "jitter": _share,

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 USING: Final = "USING"
 
-OPTION_NAMES: Final = (USING, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
-"""The names in OPTIONS. ``ttl`` is TIMEOUT; a ``default`` would look like a cached value to callers of
+OPTION_NAMES: Final = (
+    USING,
+    *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default", "groups")),
+)
+"""The names in OPTIONS. ``ttl`` is TIMEOUT; ``groups`` belong to a key; a ``default`` would look like a cached value to callers of
 ``get_or_set``."""
 
 ENTRY_KEYS: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
@@ -73,7 +76,7 @@ def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOpt
     return _checked(alias, **given)
 
 
-_OF_ONE_CALL: Final = frozenset(("default", "store_if"))
+_OF_ONE_CALL: Final = frozenset(("default", "store_if", "groups"))
 """Options that aren't remembered: equal defaults of other calls must not replace this one, and a function may be made
 anew for each call."""
 

@@ -42,18 +42,20 @@ class DjangoRedis:
 
 
 class Envelope(NamedTuple):
-    """A value with the time until which it is fresh, as stored in caches that don't report remaining lifetimes.
+    """A value with the time until which it is fresh, as stored in caches that don't report remaining lifetimes, and with
+    the stamps of its groups.
 
-    ``until`` is Unix time. It decides when a value is loaded again, never whether a caller may store it.
+    ``until`` is Unix time; None: unknown. It decides when a value is loaded again, never whether a caller may store it.
     """
 
     value: Any
-    until: float
+    until: float | None
+    stamps: tuple[Any, ...] = ()
 
 
-def wrap(value: Any, seconds: float) -> Envelope:
+def wrap(value: Any, seconds: float | None, stamps: tuple[Any, ...] = ()) -> Envelope:
     """Return an envelope of a value that is fresh for some seconds."""
-    return Envelope(value, timestamp() + seconds)
+    return Envelope(value, None if seconds is None else timestamp() + seconds, stamps)
 
 
 def unwrap(value: Any) -> Any:
@@ -68,11 +70,13 @@ class CachedValue(NamedTuple):
         value: ``MISSING`` if there is none.
         fresh_for: seconds for which it is still fresh, negative if it is stale; None: forever, or unknown.
         remaining_ms: milliseconds until the cache drops it; -1: never, or unknown; -2: there is no value.
+        stamps: the stamps of the groups that it was stored with; after a comparison, those that they have now.
     """
 
     value: Any
     fresh_for: float | None = None
     remaining_ms: int = -1
+    stamps: tuple[Any, ...] = ()
 
     @property
     def fresh(self) -> bool:
@@ -105,5 +109,7 @@ def read_envelope(value: Any) -> CachedValue:
         return NOT_FOUND
     if type(value) is not Envelope:
         return CachedValue(value)
+    if value.until is None:
+        return CachedValue(value.value, stamps=value.stamps)
     fresh_for = value.until - timestamp()
-    return CachedValue(value.value, fresh_for, round(fresh_for * 1000))
+    return CachedValue(value.value, fresh_for, round(fresh_for * 1000), value.stamps)

@@ -29,10 +29,15 @@ def make_sales() -> dict[str, Any]:
     return {"made": timezone.now(), "products": list(products.values("name", "sold", "revenue"))}
 
 
+def is_worth_keeping(report: dict[str, Any]) -> bool:
+    """Whether a report is stored: not while the shop has no products."""
+    return bool(report["products"])
+
+
 def sales() -> dict[str, Any]:
     """The report, made by one caller at a time in all processes. The other callers get the old report, and wait only if
     there is none."""
-    return get_or_load(SALES, make_sales, ttl=TTL, stale=STALE, refresh="thread")
+    return get_or_load(SALES, make_sales, ttl=TTL, stale=STALE, refresh="thread", store_if=is_worth_keeping)
 
 
 def sales_unguarded() -> dict[str, Any]:

@@ -51,9 +51,13 @@ def _(names: Names) -> None:
 
 class User:
     pk = 3
+    name = "Ada"
 
     def __str__(self) -> str:
-        return "Ada"
+        return self.name
+
+    def save(self) -> None:
+        self.name = "Eve"
 
 
 @given("howto/caching:cached")
@@ -69,6 +73,22 @@ def _(names: Names) -> None:
     assert profile.get_many([user, (user, "zh")]) == ["Ada in en", "Ada in zh"]
     profile.invalidate(user, "zh")
     assert profile.key(user, "zh") not in cache
+
+
+@given("howto/caching:groups")
+def _() -> Names:
+    return empty()
+
+
+@after("howto/caching:groups")
+def _(names: Names) -> None:
+    user = User()
+    values = lambda: (names["mails"](user), names["greeting"](user))  # noqa: E731
+    assert values() == (["inbox of Ada"], "Hello Ada!")
+    user.name = "Bob"
+    assert values() == (["inbox of Ada"], "Hello Ada!")
+    names["rename"](user)
+    assert values() == (["inbox of Eve"], "Hello Eve!")
 
 
 @after("howto/caching:backend")

@@ -10,7 +10,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
-from django_redis_locks.cache.loading import store
+from django_redis_locks.cache.loading import groups, store
 from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
 from django_redis_locks.cache.loading.singleflight import RETRY, LoadOutcome, SingleFlight
@@ -104,6 +104,21 @@ def failed_invalidation_not_retried(patch: Patch) -> None:
     patch.setattr(Retries, "add", lambda *_, **__: None)
 
 
+def stamps_not_compared(patch: Patch) -> None:
+    """A value is served although its group was invalidated."""
+
+    def value_of(request: Any, found: Any, value_of: Any = groups._value_of) -> Any:
+        cached = groups.read_envelope(found[request.user_key][1])
+        return cached._replace(stamps=value_of(request, found).stamps)
+
+    patch.setattr(groups, "_value_of", value_of)
+
+
+def stamps_not_read_at_the_end(patch: Patch) -> None:
+    """A load whose group was invalidated is shared with callers that began after that."""
+    patch.setattr(store.LoadCompletion, "_store_if_unchanged", lambda self, claim, storing: storing)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (store_without_claim, "the cache holds|is given", ""),
     (claim_survives_clear, "the cache holds|is given", ""),
@@ -116,6 +131,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (no_reread, "it was loaded", ""),
     (invalid_value_not_deleted, "the cache holds", ""),
     (no_waiter_is_woken, "nothing goes wrong", ""),
+    (stamps_not_compared, "whose group was invalidated", "group"),
+    (stamps_not_read_at_the_end, "whose group was invalidated", "group"),
     (load_never_finished, "a load is left|never ends|nothing goes wrong", ""),
 ]
 """Each mutation with a pattern of the violated rule, and a scene if it is rare in the others."""

@@ -26,12 +26,13 @@ class CacheCall:
     """One call of the cache.
 
     Attributes:
-        floor: of each key the oldest version that the cache might hold when it began.
+        min_version: of each key the oldest version that the cache might hold when it began.
+        min_version_of_group: the oldest version of any key that its group allowed then.
     """
 
     actor: Actor
     min_version: dict[str, int]
-    stale: bool
+    min_version_of_group: int
     began: float
     source: str = ""
     values: dict[str, Any] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class CacheRules:
     def __init__(self, world: CacheWorld) -> None:
         self.world = world
         self.min_version: Counter[str] = Counter()
+        self.min_version_of_group = 0
         self.loads: Counter[str] = Counter()
         self.failed_invalidations: list[tuple[CacheClient, int, str]] = []
         self.disturbed = 0
@@ -70,6 +72,10 @@ class CacheRules:
         self.min_version[key] = max(self.min_version[key], version)
         self.check_cache()
 
+    def group_invalidated_up_to(self, version: int) -> None:
+        self.world.scheduler.log("nothing older than %s may be served to callers with the group", version)
+        self.min_version_of_group = max(self.min_version_of_group, version)
+
     def cached_value(self, key: str) -> Any:
         """Return what the cache holds."""
         world = self.world
@@ -78,7 +84,7 @@ class CacheRules:
         found = world.server.store.values.get(world.clients[0].coordinator.key(key, None))
         if found is None or (found[1] is not None and found[1] <= world.scheduler.now):
             return None
-        return pickle.loads(found[0])
+        return values.unwrap(pickle.loads(found[0]))
 
     def check_cache(self) -> None:
         """The cache never holds a value older than the last invalidation."""
@@ -106,6 +112,11 @@ class CacheRules:
             kind, version, by, _ = call.values[key]
             if kind == LOADED and version < min_version and not (self._lossy or call.values[key] in self.seen):
                 self._violation(f"{call.actor.name} is given {version} of {key} by {by}, and began after {min_version}")
+            if kind == LOADED and version < call.min_version_of_group:
+                self._violation(
+                    f"{call.actor.name} is given {version} of {key} by {by}, whose group was invalidated up to "
+                    f"{call.min_version_of_group}"
+                )
         took = world.scheduler.now - call.began
         if took > PROMPT and not (world.chances or self.cleared):
             self._violation(f"{call.actor.name} waits for {took:.1f} s, and nothing goes wrong")

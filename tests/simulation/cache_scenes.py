@@ -134,6 +134,31 @@ def several_stale_keys(world: CacheWorld) -> None:
     world.many(there, "a", "b", stale=50)
 
 
+GROUP = {"groups": ("g",)}
+
+
+def group_invalidated(world: CacheWorld) -> None:
+    here, there = world.clients
+    world.caller(here, **GROUP)
+    world.caller(there, **GROUP)
+    world.group_invalidator(here)
+    world.caller(there, **GROUP)
+    world.many(here, "a", "k", **GROUP)
+    world.group_invalidator(there)
+    world.caller(here, "a", **GROUP)
+    world.refresher(there, **GROUP)
+
+
+def group_and_key_invalidated(world: CacheWorld) -> None:
+    here, there = world.clients
+    world.caller(here, stale=50, **GROUP)
+    world.caller(there, stale=50, refresh="thread", **GROUP)
+    world.invalidator(there)
+    world.group_invalidator(here)
+    world.caller(there, stale=50, **GROUP)
+    world.caller(here, stale=50, **GROUP)
+
+
 TROUBLE = {"death": 1, "stall": 1, "interrupt": 1}
 
 SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
@@ -169,6 +194,11 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
     "several, all troubles": (several_keys, {"chances": TROUBLE}),
     "several stale, failures": (several_stale_keys, {"failures": 2}),
     "several stale, all troubles": (several_stale_keys, {"chances": TROUBLE}),
+    "group": (group_invalidated, {}),
+    "group, failures": (group_invalidated, {"failures": 1}),
+    "group, all troubles": (group_invalidated, {"chances": TROUBLE}),
+    "group and key": (group_and_key_invalidated, {}),
+    "group and key, all troubles": (group_and_key_invalidated, {"chances": TROUBLE}),
     "invalidated, a lost reply": (invalidated, {"chances": {"reply": 1}}),
     "invalidated, a lost request": (invalidated, {"chances": {"request": 1}}),
     "invalidated, a late request": (invalidated, {"chances": {"late": 1}}),

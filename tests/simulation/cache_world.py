@@ -16,7 +16,7 @@ from django_redis_locks.cache import LoadFailed, LoadTimeout, values
 from django_redis_locks.cache.loading import store as store_module
 from django_redis_locks.cache.loading.batch import get_values
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
-from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, LeadInBackground, Store
+from django_redis_locks.cache.loading.effects import Add, Delete, Fetch, FetchMany, LeadInBackground, Store
 from django_redis_locks.cache.loading.get import get_value, reload_value
 from django_redis_locks.cache.loading.invalidation import clear_guard, invalidate_all, write_guard
 from django_redis_locks.cache.loading.refresh_job import carry_out
@@ -132,7 +132,7 @@ class CacheWorld:
         def get() -> dict[str, Any]:
             return {key: run(get_value(self._request(client, key, **options)), client.coordinator.performer)}
 
-        self._ask(client, "caller", [key], bool(options.get("stale")), get)
+        self._ask(client, "caller", [key], options, get)
 
     def many(self, client: CacheClient, *keys: str, **options: Any) -> None:
         def get() -> dict[str, Any]:
@@ -141,20 +141,27 @@ class CacheWorld:
             given = options_of({"ttl": 60, "jitter": 0, **options})
             return run(get_values(client.coordinator, keys, None, load, given), client.coordinator.performer)
 
-        self._ask(client, "caller of many", list(keys), False, get)
+        self._ask(client, "caller of many", list(keys), options, get)
 
     def refresher(self, client: CacheClient, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
             return {key: run(reload_value(self._request(client, key, **options)), client.coordinator.performer)}
 
         self.rules.disturbed += 1
-        self._ask(client, "refresher", [key], False, get)
+        self._ask(client, "refresher", [key], options, get)
 
     def _ask(
-        self, client: CacheClient, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
+        self,
+        client: CacheClient,
+        name: str,
+        keys: list[str],
+        options: dict[str, Any],
+        get: Callable[[], dict[str, Any]],
     ) -> None:
         def ask() -> None:
-            call = CacheCall(current(), {key: self.rules.min_version[key] for key in keys}, stale, self.scheduler.now)
+            oldest = {key: self.rules.min_version[key] for key in keys}
+            oldest_in_group = self.rules.min_version_of_group if "groups" in options else 0
+            call = CacheCall(current(), oldest, oldest_in_group, self.scheduler.now)
             try:
                 results = get()
             except (LoaderFailed, LoadFailed, LoadTimeout) as failure:
@@ -205,6 +212,17 @@ class CacheWorld:
 
         self.rules.disturbed += 1 if self.same_server else 2
         self.begin(client, "invalidator", work)
+
+    def group_invalidator(self, client: CacheClient) -> None:
+        def work() -> None:
+            before = self._change()
+            stamps = client.coordinator.group_keys(("g",), None)
+            items = [(stored_key, key, None) for key, stored_key in stamps]
+            if run(invalidate_all(client.coordinator, items), client.coordinator.performer) is None:
+                self.rules.group_invalidated_up_to(before)
+
+        self.rules.disturbed += 2
+        self.begin(client, "invalidator of the group", work)
 
     def writer(self, client: CacheClient, key: str = KEY) -> None:
         def work() -> None:
@@ -342,6 +360,7 @@ class CacheClient:
                 lambda cache: {key: cache[key] for key in effect.keys if key in cache}
             ),
             Store: lambda effect: self._cached(lambda cache: cache.__setitem__(effect.key, effect.value)),
+            Add: self._add,
             Delete: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
         }
 
@@ -349,6 +368,13 @@ class CacheClient:
         self.world.begin(
             self, f"{current().name} in the background", partial(run, effect.program, self.coordinator.performer), 0.0
         )
+
+    def _add(self, effect: Add) -> bool:
+        if not self.world.same_server:
+            return self._cached(lambda cache: cache.setdefault(effect.key, effect.value) == effect.value)
+        stamps = self.world.server.store.values
+        current().sleep(self.world.faults.trip())
+        return stamps.setdefault(effect.stored_key, (effect.value.encode(), None))[0] == effect.value.encode()
 
     def _cached(self, do: Callable[[dict[str, Any]], Any]) -> Any:
         self.world.server.effects += 1

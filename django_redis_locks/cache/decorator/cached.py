@@ -118,6 +118,8 @@ def cached(
     if "key" in options:
         raise TypeError('the template of @cached comes first and has no name: @cached("user:{user.pk}")')
     checked(options)
+    if callable(options.get("groups")):
+        raise TypeError('groups of @cached are templates, such as ["user:{user.pk}"], not a function')
     if many is not None and not callable(many):
         raise TypeError(f"many is a function that takes a list of calls, not {many!r}")
     location = {"cache": alias_of(cache), "version": version, "using": using}

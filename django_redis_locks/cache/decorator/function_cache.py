@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import async_to_sync
 
 from ...callable_kinds import is_async, name_of
+from ...core import key_templates as templates
 from ...core.runner import arun, run
 from .. import api_invalidate, api_many
 from ..loading.coordinator import coordinator_of
@@ -55,9 +56,12 @@ class FunctionCache:
         self._make_key = key_maker(template, function, self.label, vary_on_language=vary_on_language)
         self._is_class_method = _looks_like_class_method(function)
         self._location = location
-        self._options = options
+        self._options = {name: value for name, value in options.items() if name != "groups"}
+        self._group_makers = [templates.compile_template(group, function) for group in options.get("groups", ())]
         # A job loads one value, so batches aren't handed over to workers
-        self._many_options = {**options, "refresh": "thread"} if options.get("refresh") == "celery" else options
+        self._many_options = dict(self._options)
+        if options.get("refresh") == "celery":
+            self._many_options["refresh"] = "thread"
         self._many = many
         self._info = info
 
@@ -75,7 +79,7 @@ class FunctionCache:
         location = self._location
         coordinator = coordinator_of(location["cache"], location["using"])
         key, first_read = self.key(args, kwargs), None
-        if not coordinator.same_server:
+        if not coordinator.same_server and not self._group_makers:
             first_read = read_first(coordinator, key, location["version"])
             if type(first_read) is not CachedValue:
                 return LoadResult(first_read, "hit") if self._info else first_read
@@ -146,7 +150,17 @@ class FunctionCache:
             name=self._name,
             job=None if options.refresh in ("inline", "thread") else self._job(args, kwargs),
             asynchronous=self.asynchronous,
+            groups=self._groups(args, kwargs) if self._group_makers else (),
         )
+
+    def _groups(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(make(args, kwargs) for make in self._group_makers)
+
+    def _options_of_many(self, first: tuple[Any, ...], by_key: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a load of many values."""
+        if not self._group_makers:
+            return self._many_options
+        return {**self._many_options, "groups": lambda key: self._groups((*first, *_arguments(by_key[key])), {})}
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
         if self._is_class_method:  # the class is part of the path
@@ -165,7 +179,9 @@ class FunctionCache:
                 return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
             return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
 
-        found = api_many.get_or_load_many(list(by_key), load, info=True, **self._location, **self._many_options)
+        found = api_many.get_or_load_many(
+            list(by_key), load, info=True, **self._location, **self._options_of_many(first, by_key)
+        )
         return [self._result_or_value(found[key]) for key in keys]
 
     async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
@@ -192,7 +208,7 @@ class FunctionCache:
         else:
             loader = aload_many if is_async(many) else load_many
         found = await api_many.aget_or_load_many(
-            list(by_key), loader, info=True, **self._location, **self._many_options
+            list(by_key), loader, info=True, **self._location, **self._options_of_many(first, by_key)
         )
         return [self._result_or_value(found[key]) for key in keys]
 

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 
-from ...core import clock
-from ...core.errors import LockBackendError
 from ...primitives.load import CLAIMED, FRESH
-from ...primitives.shared.load_commands import read_command
-from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
-from ..values import CachedValue, read_envelope
+from ..values import CachedValue
 from . import early, nesting, transactions
-from .effects import FetchMany, Follow, Lead, LeadInBackground
+from .effects import Follow, Lead, LeadInBackground
 from .get import get_value
+from .groups import read_values
 from .pipeline import run_side_by_side
 from .request import LoadRequest
 from .run import LoaderCall, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
@@ -66,7 +63,7 @@ def get_values(
         return {}
     results: dict[str, LoadResult[Any]] = {}
     wanted: list[tuple[LoadRequest, CachedValue]] = []
-    for request, cached in (yield from _read_all(coordinator, list(requests.values()))):
+    for request, cached in (yield from _read_all(list(requests.values()))):
         if cached.value is not MISSING:
             metrics.count(coordinator.alias, metrics.HITS if cached.fresh else metrics.STALE)
             results[request.user_key] = LoadResult(cached.value, "hit" if cached.fresh else "stale", cached.fresh_for)
@@ -145,28 +142,12 @@ def _loader_of_one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
     return lambda: loader([key]).get(key)
 
 
-def _read_all(
-    coordinator: CacheCoordinator, requests: list[LoadRequest]
-) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    uncommitted = {request.user_key: transactions.pending_value(request) for request in requests}
-    to_read = [request for request in requests if uncommitted[request.user_key] is None]
-    if not coordinator.same_server:
-        cached: dict[str, Any] = {}
-        if to_read:
-            cached = yield FetchMany({request.user_key: request.key for request in to_read}, to_read[0].version)
-        return [
-            (request, uncommitted[request.user_key] or read_envelope(cached.get(request.user_key, MISSING)))
-            for request in requests
-        ]
-    replies: list[tuple[int, Any]] = [(-2, None)] * len(to_read)
-    if to_read and not coordinator.down:
-        command = read_command(tuple(request.key for request in to_read))
-        try:
-            replies, _, _ = yield from retry_command(command, clock.now())
-        except LockBackendError as failure:
-            coordinator.record_failure(failure)
-    decoded = {request.user_key: request.decode(*reply) for request, reply in zip(to_read, replies, strict=True)}
-    return [(request, uncommitted[request.user_key] or decoded[request.user_key]) for request in requests]
+def _read_all(requests: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
+    cached = {request: transactions.pending_value(request) for request in requests}
+    to_read = [request for request in requests if cached[request] is None]
+    if to_read:
+        cached |= zip(to_read, (yield from read_values(to_read)), strict=True)
+    return [(request, found) for request, found in cached.items() if found is not None]
 
 
 def _leading_program(

@@ -7,6 +7,7 @@ in this process.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.cache import caches
@@ -28,13 +29,14 @@ from ...handler import DEFAULT, engine_of, locks
 from ...primitives.load import LoadKeys, LoadLease
 from ...primitives.shared.retry import RetryLimits
 from .. import metrics
-from ..values import DjangoRedis, Pickled
+from ..options import group_names
+from ..values import DjangoRedis, Envelope, Pickled
 from .effects import Delete, LoadPerformer
 from .invalidation_retries import Retries
 from .singleflight import SingleFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...backends.base import Backend
     from ...core.commands import Program
@@ -117,6 +119,25 @@ class CacheCoordinator:
         keys = self._same_server_keys(key) if self.same_server else self._separate_server_keys(key)
         lock_id = LockId(self.engine.backend.identity, keys.lease)
         return LoadLease(self.engine, lock_id, keys, name, self.alias, self.retry_limits)
+
+    @cached_property
+    def _keeps_envelopes(self) -> bool:
+        """Whether the serializer of the cache returns an envelope as one: pickle does, JSON doesn't."""
+        return not self.same_server or type(self.values.loads(self.values.dumps(Envelope(None, None)))) is Envelope
+
+    def group_keys(self, groups: Iterable[str], version: int | None) -> tuple[tuple[str, str], ...]:
+        """Return the key of each group's stamp, and that key as the cache stores it.
+
+        Raises:
+            ValueError: ``groups`` aren't names.
+            TypeError: the serializer of the cache can't store values with their stamps.
+        """
+        if not self._keeps_envelopes:
+            raise TypeError(
+                f"groups need a cache that pickles its values: the serializer of {self.alias!r} changes tuples"
+            )
+        keys = [f"load-group:{name}" for name in group_names(groups, "groups")]
+        return tuple((key, self.key(key, version)) for key in keys)
 
     def generations(self) -> list[str]:
         """Return the keys of the generation counters. All caches in one Redis database share them."""

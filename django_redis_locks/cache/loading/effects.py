@@ -75,6 +75,19 @@ class Store(Effect[None]):
 
 
 @dataclass(slots=True)
+class Add(Effect[bool]):
+    """Store a value in the cache for some seconds, unless its key has one."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+    stored_key: str
+    value: Any
+    seconds: float | None
+
+
+@dataclass(slots=True)
 class Delete(Effect[None]):
     """Delete a value from the cache."""
 
@@ -169,7 +182,7 @@ class _CacheAccess:
         except Exception:  # noqa: BLE001 - whatever a key function raises without a tenant
             return False
 
-    def _cache(self, effect: Fetch | Store | Delete) -> AbstractContextManager[Any]:
+    def _cache(self, effect: Fetch | Store | Add | Delete) -> AbstractContextManager[Any]:
         if self._make_key is None or self._makes_same_key(effect.key, effect.version, effect.stored_key):
             return nullcontext(caches[self._alias])
         # Only then: a cache that delegates to another one needs the key as the caller passed it
@@ -207,6 +220,14 @@ class _CacheAccess:
         with self._cache(effect) as cache:
             await cache.aset(effect.key, effect.value, effect.seconds, version=effect.version)
 
+    def add(self, effect: Add) -> bool:
+        with self._cache(effect) as cache:
+            return bool(cache.add(effect.key, effect.value, effect.seconds, version=effect.version))
+
+    async def aadd(self, effect: Add) -> bool:
+        with self._cache(effect) as cache:
+            return bool(await cache.aadd(effect.key, effect.value, effect.seconds, version=effect.version))
+
     def delete(self, effect: Delete) -> None:
         with self._cache(effect) as cache:
             cache.delete(effect.key, version=effect.version)
@@ -229,6 +250,7 @@ class LoadPerformer:
             FetchMany: values.fetch_many,
             SendCommands: self._send_commands,
             Store: values.store,
+            Add: values.add,
             Delete: values.delete,
             CallLoader: lambda effect: loaders.call_loader(effect.loader, effect.arguments, effect.loads),
             Run: lambda effect: effect.sync_call(),
@@ -244,6 +266,7 @@ class LoadPerformer:
             FetchMany: values.afetch_many,
             SendCommands: self._asend_commands,
             Store: values.astore,
+            Add: values.aadd,
             Delete: values.adelete,
             CallLoader: lambda effect: loaders.acall_loader(effect.loader, effect.arguments, effect.loads),
             Run: lambda effect: effect.async_call(),

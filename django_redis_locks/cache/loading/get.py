@@ -65,14 +65,15 @@ def read_first(coordinator: CacheCoordinator, user_key: str, version: int | None
 
 
 def get_in_thread(request: LoadRequest, first_read: CachedValue | None = None) -> LoadResult[Any]:
-    """Return the value, as ``get_value`` does. A hit on the server of the leases is returned before there is a program.
+    """Return the value, as ``get_value`` does. A hit on the server of the leases is returned before there is a program;
+    not one with groups, whose stamps are read, too.
 
     Args:
         request: what to return.
         first_read: the result of ``read_first``, for values elsewhere.
     """
     coordinator = request.coordinator
-    if coordinator.same_server and not coordinator.down:
+    if coordinator.same_server and not coordinator.down and not request.group_keys:
         with_lifetime = request.needs_lifetime
         try:
             reply = read_now(request, with_lifetime=with_lifetime)
@@ -209,7 +210,7 @@ def _resolve_refusal(
 ) -> Program[LoadOutcome]:
     """Act on a claim that was refused."""
     as_of = claim.sent_at
-    if claim.verdict != FRESH and not request.coordinator.same_server:
+    if claim.verdict != FRESH and (request.group_keys or not request.coordinator.same_server):
         as_of = clock.now()
         current = yield from read_cache(request)
     if current.value is not MISSING:

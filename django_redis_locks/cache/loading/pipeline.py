@@ -44,11 +44,13 @@ def _perform_next(runs: list[_Run], loader: Callable[..., Any]) -> Program[None]
         by_kind.setdefault(type(run.effect), []).append(run)
     if Command in by_kind:
         yield from _send_all(by_kind[Command])
-    elif others := [run for run in runs if type(run.effect) not in (Fetch, CallLoader)]:
+    elif others := [run for run in runs if type(run.effect) not in (Fetch, FetchMany, CallLoader)]:
         for run in others:
             yield from run.perform()
     elif Fetch in by_kind:
         yield from _read_all(by_kind[Fetch])
+    elif FetchMany in by_kind:
+        yield from _read_all_groups(by_kind[FetchMany])
     else:
         yield from _call_loader(by_kind[CallLoader], loader)
 
@@ -112,6 +114,18 @@ def _read_all(runs: Sequence[_Run]) -> Program[None]:
     else:
         for run, fetch in zip(runs, fetches, strict=True):
             run.resume(found.get(fetch.key, MISSING))
+
+
+def _read_all_groups(runs: Sequence[_Run]) -> Program[None]:
+    """Read values with the stamps of their groups."""
+    keys = {key: stored_key for run in runs for key, stored_key in run.effect.keys.items()}
+    try:
+        found = yield FetchMany(keys, runs[0].effect.version)
+    except Exception as error:  # noqa: BLE001 - raised in each program
+        _fail_all(runs, error)
+    else:
+        for run in runs:
+            run.resume(found)
 
 
 def _call_loader(runs: Sequence[_Run], loader: Callable[..., Any]) -> Program[None]:

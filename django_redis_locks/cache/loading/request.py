@@ -12,10 +12,10 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from ...core import clock
 from ...core.keys import default_name
 from ...core.owners import running_loop
-from ...primitives.load import ClaimRequest
+from ...primitives.load import NEVER_FRESH, ClaimRequest
 from .. import metrics
 from ..results import MISSING, LoadResult
-from ..values import NOT_FOUND, CachedValue, value_with_lifetime
+from ..values import NOT_FOUND, CachedValue, Envelope, value_with_lifetime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ class LoadRequest:
         name: the label of the load in metrics and messages.
         job: the ``Job`` with which another process can load the value, or None.
         asynchronous: the load needs an event loop: the loader is a coroutine function, or the caller runs in a loop.
+        groups: the names of the value's groups, if they aren't an option.
+        group_keys: the key of the stamp of each of its groups, and that key as the cache stores it.
         deadline: when the caller stops waiting for any load, on the monotonic clock.
         ttl: seconds for which a value stays fresh; None: forever, or each value has its own ttl.
         cacheable: loaded values are stored: their ttl is positive.
@@ -50,6 +52,8 @@ class LoadRequest:
     name: str = ""
     job: object = None
     asynchronous: bool = False
+    groups: tuple[str, ...] = ()
+    group_keys: tuple[tuple[str, str], ...] = field(init=False, default=())
     key: str = field(init=False)
     ttl: float | None = field(init=False)
     cacheable: bool = field(init=False)
@@ -62,6 +66,9 @@ class LoadRequest:
         self.key = make_key(self.user_key, self.version)
         if not self.name:
             self.name = default_name(str(self.user_key))
+        if names := self.groups or self.options.groups:
+            names = names(self.user_key) if callable(names) else names
+            self.group_keys = coordinator.group_keys(names, self.version)
         if self.options.load_timeout < inf:
             self.deadline = clock.now() + self.options.load_timeout
         ttl: Any = self.options.ttl
@@ -113,6 +120,8 @@ class LoadRequest:
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
             metrics.log.warning("A value of %r can't be deserialized, and is loaded again: %r", self.name, error)
             return NOT_FOUND
+        if type(value) is Envelope:  # with the stamps of its groups
+            return value_with_lifetime(value.value, remaining_ms, self.options.stale)._replace(stamps=value.stamps)
         return value_with_lifetime(value, remaining_ms, self.options.stale)
 
     def claim(
@@ -138,7 +147,9 @@ class LoadRequest:
                 storing the value; None: none may.
             lease: lease in milliseconds of the claim, by default ``self.lease``.
         """
-        if fresh_above is None:
+        if self.group_keys:
+            fresh_above = NEVER_FRESH  # the store doesn't compare stamps
+        elif fresh_above is None:
             fresh_above = max(before.remaining_ms, round(self.options.stale * 1000))
         return ClaimRequest(
             wait,

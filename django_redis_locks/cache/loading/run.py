@@ -18,7 +18,7 @@ from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
 from ..values import NOT_FOUND, CachedValue, read_envelope
-from . import early, transactions
+from . import early, groups, transactions
 from . import loader as loaders
 from .effects import CallLoader, Fetch, Lead, LeadInBackground
 from .shared_read import read_shared
@@ -51,6 +51,9 @@ class LoaderCall:
 def read_cache(request: LoadRequest) -> Program[CachedValue]:
     """Read the value from the cache. It counts as absent if the store is down or the value can't be deserialized."""
     coordinator = request.coordinator
+    if request.group_keys:
+        (cached,) = yield from groups.read_values((request,))
+        return cached
     if not coordinator.same_server:
         return read_envelope((yield Fetch(request.user_key, request.version, request.key)))
     if coordinator.down:
@@ -84,7 +87,7 @@ def claim_load(
         return None, before
     if claim.verdict == CLAIMED and inflight.leader_loop is not None:
         coordinator.single_flight.claimed(inflight, claim)
-    if coordinator.same_server:
+    if coordinator.same_server and not request.group_keys:
         current = request.decode(claim.value_left, claim.value)
         if claim.verdict == FRESH and current.value is MISSING:  # it can't be deserialized
             claim = yield from send_claim(request, request.claim(0.0, fresh_above=NEVER_FRESH))
@@ -94,7 +97,10 @@ def claim_load(
         return claim, before
     as_of = clock.now()
     try:
-        current = read_envelope((yield Fetch(request.user_key, request.version, request.key)))
+        if request.group_keys:
+            current = yield from read_cache(request)
+        else:
+            current = read_envelope((yield Fetch(request.user_key, request.version, request.key)))
     except BaseException as failure:
         yield request.load.abandoning(claim.token, claim.hold, request.lease)
         if not isinstance(failure, Exception):
@@ -145,8 +151,9 @@ def run_load(
     """
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
+    stamps = (yield from groups.begin_load(request, claim, before)) if request.group_keys and claim is not None else ()
     context = loaders.LoadContext(request.user_key, before.value)
-    completion = LoadCompletion(request, claim, context, None if loader_call is None else loader_call.isolation)
+    completion = LoadCompletion(request, claim, context, None if loader_call is None else loader_call.isolation, stamps)
     begin = clock.now()
     try:
         value = yield CallLoader(
@@ -198,7 +205,12 @@ def _loader_failed(
     if shared:
         coordinator.back_off(request.key, pause)
     return LoadOutcome(
-        before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
+        before.value,
+        "stale",
+        values=coordinator.values,
+        fresh_for=before.fresh_for,
+        leader_only=not shared,
+        as_of=completion.current_until,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from random import random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,12 +19,14 @@ from ..results import MISSING
 from ..values import wrap
 from . import transactions
 from .effects import Delete, Store
+from .groups import read_stamps
 from .singleflight import LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.commands import Program
     from ...primitives.load import Claim
     from ..results import Source
+    from .groups import Stamps
     from .loader import LoadContext
     from .request import LoadRequest
 
@@ -60,7 +63,12 @@ class LoadCompletion:
     """
 
     def __init__(
-        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: transactions.Isolation | None
+        self,
+        request: LoadRequest,
+        claim: Claim | None,
+        context: LoadContext,
+        isolation: transactions.Isolation | None,
+        stamps: Stamps = (),
     ) -> None:
         self._request = request
         self._claim = claim
@@ -68,6 +76,11 @@ class LoadCompletion:
         self._by_permit = False
         self._context = context
         self._isolation = isolation
+        self._stamps = stamps
+        """The stamps of the value's groups when its load began."""
+        self.current_until = clock.now() if request.group_keys else inf
+        """Until when a value that isn't stored is known to be current: callers that began later don't get it. A value
+        without groups is, as an invalidation of its key ends the waiting of callers."""
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
         """End a load whose loader raised. For ``seconds`` the store returns the error to other callers, too.
@@ -100,6 +113,7 @@ class LoadCompletion:
             is_stored = (
                 fresh_for != 0
                 and self._context.may_store
+                and None not in self._stamps
                 and (options.store_if is None or bool(options.store_if(value)))
             )
             connections = yield from transactions.connections_around(options.store_in_atomic)
@@ -108,9 +122,11 @@ class LoadCompletion:
                 if claim is not None:
                     ttl = request.coordinator.engine.tuning.unstored_note_ttl
                     yield from give_up_claim(request, claim, ttl, REASON_NOT_STORED)
-                return LoadOutcome(value, source, values=values, leader_only=bool(connections)), "unstored"
+                return LoadOutcome(
+                    value, source, values=values, leader_only=bool(connections), as_of=self.current_until
+                ), "unstored"
             if claim is None and not connections:
-                return LoadOutcome(value, source, values=values), "unstored"
+                return LoadOutcome(value, source, values=values, as_of=self.current_until), "unstored"
             data = values.dumps(value)
             if connections:
                 return (yield from self._awaiting_commit(connections, value, data, fresh_for))
@@ -160,11 +176,13 @@ class LoadCompletion:
         """Store the value, unless the claim or the permit is void."""
         request, claim, as_of = self._request, self._claim, clock.now()
         if request.coordinator.same_server:
-            storing = self._store_on_same_server(data, fresh_for)
+            storing = self._store_on_same_server(value, data, fresh_for)
         elif request.coordinator.local:
             storing = self._store_in_process(value, fresh_for)
         else:
             storing = self._store_on_separate_server(value, fresh_for)
+        if self._stamps:
+            storing = self._store_if_unchanged(claim, storing)
         try:
             stored = yield from storing
         except LockBackendError as failure:  # it isn't known whether the claim was void
@@ -180,10 +198,29 @@ class LoadCompletion:
             value, data=data, values=request.coordinator.values, fresh_for=fresh_for, as_of=as_of
         ), "stored"
 
-    def _store_on_same_server(self, data: Any, fresh_for: float | None) -> Program[bool]:
+    def _store_if_unchanged(self, claim: Claim | None, storing: Program[bool]) -> Program[bool]:
+        """Store the value, unless one of its groups was invalidated during the load: the value would never be served,
+        and other callers of this process must not get it."""
+        request = self._request
+        assert claim is not None  # noqa: S101 - else it isn't stored
+        try:
+            stamps = yield from read_stamps(request)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield request.load.abandoning(claim.token, claim.hold, request.lease)
+            raise
+        if stamps == self._stamps:
+            return (yield from storing)
+        yield from give_up_claim(request, claim)
+        return False
+
+    def _store_on_same_server(self, value: Any, data: Any, fresh_for: float | None) -> Program[bool]:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
         remaining_ms = -1 if fresh_for is None else max(1, round((fresh_for + request.options.stale) * 1000))
+        if self._stamps:
+            data = request.coordinator.values.dumps(wrap(value, None, self._stamps))
         return request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
 
     def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[bool]:
@@ -236,7 +273,9 @@ class LoadCompletion:
         request = self._request
         options, seconds = request.options, fresh_for
         if fresh_for is not None and (options.stale or options.early is not None):
-            value, seconds = wrap(value, fresh_for), fresh_for + options.stale
+            value, seconds = wrap(value, fresh_for, self._stamps), fresh_for + options.stale
+        elif self._stamps:
+            value = wrap(value, None, self._stamps)
         return Store(request.user_key, request.version, request.key, value, seconds)
 
     def _lifetime(self, value: Any) -> float | None:

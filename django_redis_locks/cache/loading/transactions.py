@@ -68,6 +68,7 @@ class UncommittedValue:
     ) -> None:
         UncommittedValue.ever_made = True
         self.coordinator = request.coordinator
+        self.group_keys = request.group_keys
         self._lock_id = request.lock_id
         self.value = value
         self.data = data
@@ -195,6 +196,13 @@ def forget(lock_id: LockId) -> None:
     found = _in_thread.pending.pop(lock_id, None)
     if found is not None:
         found.drop()
+
+
+def forget_group(coordinator: CacheCoordinator, stored_key: str) -> None:
+    """Drop the uncommitted values of a group after an invalidation. ``stored_key``: the key of its stamp."""
+    for lock_id, found in list(_in_thread.pending.items()):
+        if found.coordinator is coordinator and any(stored_key == each for _, each in found.group_keys):
+            forget(lock_id)
 
 
 def forget_all(coordinator: CacheCoordinator) -> None:
