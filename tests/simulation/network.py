@@ -12,6 +12,7 @@ from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.owners import running_loop
+from django_redis_locks.core.prepared import PreparedCommand
 from django_redis_locks.core.tuning import DEFAULT
 from tests.simulation.scheduler import Died, current
 
@@ -232,8 +233,34 @@ class SimulatedBackend(Backend):
                 del request  # see call
         return request.replies[0]
 
+    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
+        return SimulatedCommand(self, name, keys, args)
+
     def subscriber(self, handler: MessageHandler) -> SimulatedSubscriber:
         return SimulatedSubscriber(self.server, self.process, handler)
+
+
+class SimulatedCommand(PreparedCommand):
+    """A command whose posted request is on its way while its caller continues."""
+
+    __slots__ = ()
+
+    _backend: SimulatedBackend
+
+    def post(self, first: str, rest: Any, on_reply: Callable[[Any], object]) -> None:
+        server, process = self._backend.server, self._backend.process
+        if process.dead:
+            raise Died
+        reported: list[bool] = []
+
+        def report() -> None:
+            if not reported:
+                reported.append(True)
+                on_reply(None if request.replies is None else request.replies[0])
+                request.give_up()
+
+        request = Request(server, process, [self._as_command(first, rest)], report)
+        server.scheduler.at(server.scheduler.now + DEFAULT.socket_timeout, report, process)
 
 
 def _copy(failure: LockBackendError) -> LockBackendError:
