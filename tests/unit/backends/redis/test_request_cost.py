@@ -68,6 +68,22 @@ def test_request_of_a_thread_makes_few_calls(backend: RedisBackend) -> None:
     assert calls(pairs) <= 40
 
 
+def test_request_of_a_task_makes_few_calls(backend: RedisBackend) -> None:
+    """[H20] Those of the event loop included, of which fifty tasks need half as many."""
+
+    async def send(tasks: int) -> None:
+        async def some() -> None:
+            for _ in range(ROUNDS * 10 // tasks):
+                await backend.acall(free("x"))
+
+        await asyncio.gather(*[some() for _ in range(tasks)])
+
+    with asyncio.Runner() as runner:
+        runner.run(send(1))
+        assert calls(lambda: runner.run(send(1))) <= 10 * 80
+        assert calls(lambda: runner.run(send(50))) <= 10 * 45
+
+
 def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
     """[H20] Fifty concurrent requests take a few writes and one connection."""
 
