@@ -45,13 +45,6 @@ class LockAddress(NamedTuple):
     alias: str
 
 
-class LockParts(NamedTuple):
-    """What locks of equal arguments share."""
-
-    kind: type[Lock]
-    spec: LockSpec
-
-
 class Locks(LockMaker):
     """Makes the locks and records of one alias. Lock objects are cheap: make a new one for each use."""
 
@@ -94,10 +87,11 @@ class Locks(LockMaker):
             spec = replace(spec, options=replace(spec.options, on_lost=validate_on_lost(on_lost)))
         return kind(spec, reentrant)
 
-    def _lock_parts(self, key: str, name: str | None, *options: Any) -> LockParts:
+    def _lock_parts(self, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
+        """Return what locks of equal arguments share: their class and their spec."""
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
-        return LockParts(TransactionLock if lock_options.database else Lock, self._spec(address, lock_options))
+        return TransactionLock if lock_options.database else Lock, self._spec(address, lock_options)
 
     def _spec(self, address: LockAddress, options: LockOptions) -> LockSpec:
         return LockSpec(self.engine, *address, options, MutexSteps(self.engine, address.keys, address.name, options))

@@ -73,7 +73,10 @@ class LockHandler(LockMaker):
         return iter(self.configuration())
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
-        client = self._clients.get(DEFAULT) or self[DEFAULT]
+        try:
+            client = self._clients[DEFAULT]
+        except KeyError:
+            client = self[DEFAULT]
         return client._make(key, name, options, on_lost, reentrant)
 
     def _make_record(

@@ -118,18 +118,14 @@ class BackendFailed(Event):
 
 
 Listener: TypeAlias = Callable[[Event], object]
-_listeners: list[Listener] = []
+listeners: list[Listener] = []
+"""Called on every event."""
 
 
 def listen(listener: Listener) -> None:
     """Call ``listener(event)`` on every event. Registering the same listener twice has no effect."""
-    if listener not in _listeners:
-        _listeners.append(listener)
-
-
-def wanted(kind: type[Event]) -> bool:
-    """Return whether events of a class are listened to or logged. Frequent events aren't created otherwise."""
-    return True if _listeners else _loggers[kind.kind].isEnabledFor(kind.level)
+    if listener not in listeners:
+        listeners.append(listener)
 
 
 _submit: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar("submit", default=None)
@@ -151,7 +147,7 @@ def emit(event: Event) -> None:
 
 
 def _deliver(event: Event) -> None:
-    for listen in (_write, *_listeners):
+    for listen in (_write, *listeners):
         try:
             listen(event)
         except Exception:  # noqa: BLE001 - an exception of a listener must not affect the lock
@@ -191,3 +187,6 @@ def _write(event: Event) -> None:
 
 
 _loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}
+
+acquire_log, release_log = _loggers["acquire"], _loggers["release"]
+"""The loggers of the frequent events, which aren't created unless their level, or a listener, wants them."""

@@ -6,7 +6,7 @@ The stack is a linked list whose copies share their tails, so the cost of an acq
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -21,12 +21,9 @@ FEW = 8
 """The number of entries of released grants that may stay in a stack, plus one per held grant."""
 
 
-class Link(NamedTuple):
-    """An entry of the stack; ``size`` counts it and all entries below it."""
-
-    entry: Entry
-    below: Link | None
-    size: int
+Link: TypeAlias = "tuple[Entry, Link | None, int]"
+"""An entry of the stack, the link below it, and the number of entries from here on. A plain tuple, because one is made
+at each acquire."""
 
 
 top: ContextVar[Link | None] = ContextVar("django_redis_locks_grants", default=None)
@@ -36,8 +33,8 @@ def entries() -> Iterator[Entry]:
     """Yield the entries of the caller's context, the newest first."""
     link = top.get()
     while link is not None:
-        yield link.entry
-        link = link.below
+        entry, link, _ = link
+        yield entry
 
 
 def contains(grant: Grant) -> bool:
@@ -56,16 +53,16 @@ def remove(grant: Grant) -> None:
     above: list[Entry] = []
     link = top.get()
     while link is not None:
-        if link.entry is grant:
-            top.set(_pushed(above, link.below))
+        entry, link, _ = link
+        if entry is grant:
+            top.set(_pushed(above, link))
             return
-        above.append(link.entry)
-        link = link.below
+        above.append(entry)
 
 
 def _pushed(newest_first: list[Entry], below: Link | None) -> Link | None:
     """Return a stack with these entries on top of ``below``."""
     link = below
     for entry in reversed(newest_first):
-        link = Link(entry, link, 1 if link is None else link.size + 1)
+        link = entry, link, 1 if link is None else link[2] + 1
     return link

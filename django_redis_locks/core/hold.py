@@ -92,15 +92,15 @@ class Hold:
         key: str,
         name: str,
         alias: str,
+        lease: int,
+        renew_for: float,
+        on_lost: object,
         token: str,
         grant: int,
         fence: int | None,
-        lease: int,
         sent: float,
-        renew_for: float,
         owner: object,
         loop: object,
-        on_lost: object,
         outcome_unknown: bool,
     ) -> None:
         self.lock_id = lock_id
@@ -248,7 +248,7 @@ class Hold:
         is repeatable.
         """
         with self.mutex.rlock:
-            self.open_grants.discard(grant)
+            self.open_grants -= {grant}  # in place, without a call
             if self.renewers:
                 self.remove_grant(grant)
             if self.open_grants or self.state is State.GONE:

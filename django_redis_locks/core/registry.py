@@ -31,17 +31,16 @@ def end_block(lock: object, block: int) -> Grant | None:
     """End the innermost ``with`` block of a lock object in this context and return its grant, or None if the block
     began in another context. Other lock objects for the same key, and each generator, have their own blocks."""
     top = grant_stack.top.get()
-    if top is not None and not isinstance(top.entry, int) and top.entry.lock is lock and top.entry._block == block:
-        grant_stack.top.set(top.below)  # the usual case
-        return top.entry
+    if top is not None:  # the usual case
+        entry, below, _ = top
+        if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
+            grant_stack.top.set(below)
+            return entry
     for entry in grant_stack.entries():
         if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             grant_stack.remove(entry)
             return entry
     return None
-
-
-_new_tuple = tuple.__new__  # faster than calling a NamedTuple
 
 
 class Registry:
@@ -86,16 +85,14 @@ class Registry:
         Returns:
             Whether there are so many grants that this one should be forgotten when its lease ends.
         """
-        lock_id = grant.hold.lock_id
+        lock_id, by_lock = grant.hold.lock_id, self._by_lock
         with self._mutex:
             self._grants[grant.id] = grant
-            others = self._by_lock.get(lock_id)
-            self._by_lock[lock_id] = [grant] if others is None else [*others, grant]
+            by_lock[lock_id] = [*by_lock[lock_id], grant] if lock_id in by_lock else [grant]
         count, top = len(self._grants), grant_stack.top.get()
-        if top is not None and top.size > grant_stack.FEW + 2 * count:
+        if top is not None and top[2] > grant_stack.FEW + 2 * count:
             top = grant_stack.without_released(self._grants)
-        entry = grant if block else grant.id
-        grant_stack.top.set(_new_tuple(grant_stack.Link, (entry, top, 1 if top is None else top.size + 1)))
+        grant_stack.top.set((grant if block else grant.id, top, 1 if top is None else top[2] + 1))
         return count > self.FEW
 
     def forget(self, grant: Grant) -> None:
@@ -103,8 +100,8 @@ class Registry:
         with self._mutex:
             self._forget(grant)
         top = grant_stack.top.get()
-        if top is not None and top.entry == grant.id:  # other entries are removed by a later ``register``
-            grant_stack.top.set(top.below)
+        if top is not None and top[0] == grant.id:  # other entries are removed by a later ``register``
+            grant_stack.top.set(top[1])
 
     @property
     def crowded(self) -> bool:
@@ -203,15 +200,15 @@ class Registry:
     def _forget(self, grant: Grant) -> None:
         """Remove a grant from both tables. A signal handler may raise between any two steps, so each of them is
         repeatable."""
-        lock_id = grant.hold.lock_id
-        grants = self._by_lock.get(lock_id)
-        if grants is not None:
-            others = [] if grants == [grant] else [other for other in grants if other is not grant]
+        lock_id, by_lock = grant.hold.lock_id, self._by_lock
+        if lock_id in by_lock:
+            others = [other for other in by_lock[lock_id] if other is not grant] if by_lock[lock_id] != [grant] else []
             if others:
-                self._by_lock[lock_id] = others
-            else:
-                self._by_lock.pop(lock_id, None)
-        self._grants.pop(grant.id, None)
+                by_lock[lock_id] = others
+            elif lock_id in by_lock:
+                del by_lock[lock_id]  # without a call, as all here in the usual case
+        if grant.id in self._grants:
+            del self._grants[grant.id]
 
 
 registry = Registry()

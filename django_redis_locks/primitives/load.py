@@ -307,7 +307,7 @@ class LoadLease:
             self.keys.lease,
             self.name,
             self.alias,
-            request.token,
+            token=request.token,
             grant=mint_id(),
             fence=0,
             lease=request.lease,

@@ -264,7 +264,7 @@ def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) ->
         if wanted(event):
             log.append(event)
 
-    patch.setattr(events, "_listeners", [*events._listeners, note])
+    patch.setattr(events, "listeners", [*events.listeners, note])
     return log
 
 
@@ -274,7 +274,7 @@ def event_listener(listener: Callable[[Event], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        events._listeners.remove(listener)
+        events.listeners.remove(listener)
 
 
 def report_losses() -> None:

@@ -193,7 +193,7 @@ def installed() -> Iterator[Installation]:
     finally:
         installation.end()
         clock.install(before)
-        events._listeners.remove(installation.receive)
+        events.listeners.remove(installation.receive)
         log.removeHandler(handler)
         log.setLevel(level)
         jobs_log.setLevel(jobs_level)

@@ -17,7 +17,7 @@ from django_redis_locks.core.events import Acquired, Event, Released
 @pytest.fixture
 def fresh_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The signals module as in a new process, without receivers."""
-    monkeypatch.setattr(events, "_listeners", [])
+    monkeypatch.setattr(events, "listeners", [])
     spec = signals.__spec__
     assert spec is not None
     assert spec.loader is not None
@@ -27,16 +27,14 @@ def fresh_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_signals_listen_to_events_from_the_first_receiver_on(fresh_module: ModuleType) -> None:
-    assert events._listeners == []
-    assert not events.wanted(Acquired)
+    assert events.listeners == []
     received: list[Event] = []
 
     @receiver([fresh_module.lock_released, fresh_module.lock_acquired])
     def receive(event: Event, **about: Any) -> None:
         received.append(event)
 
-    assert events._listeners == [fresh_module.send]
-    assert events.wanted(Acquired)
+    assert events.listeners == [fresh_module.send]
     with locks.lock("order:5"):
         pass
     assert [type(event) for event in received] == [Acquired, Released]
@@ -58,7 +56,7 @@ def test_receiver_that_disconnects_leaves_the_others(fresh_module: ModuleType) -
 
 def test_setting_django_up_again_listens_once() -> None:
     events.listen(signals.send)
-    before = list(events._listeners)
+    before = list(events.listeners)
     events.listen(signals.send)
-    assert events._listeners == before
+    assert events.listeners == before
     assert before.count(signals.send) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...core import forks
 from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
 from ...core.prepared import PreparedCommand
@@ -89,6 +90,7 @@ class RedisBackend(Backend):
         return self._node
 
     def call(self, command: Command[Any]) -> Any:
+        forks.pid()
         try:
             reply = self._pool.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":

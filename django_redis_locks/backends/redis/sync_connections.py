@@ -17,7 +17,7 @@ import weakref
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core import patching
+from ...core import forks, patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import timers
@@ -66,7 +66,8 @@ class ConnectionPool:
         self._reset_timers()
 
     def execute(self, request: bytes) -> Any:
-        """Send one request and return its reply. An error reply is returned, not raised.
+        """Send one request and return its reply. An error reply is returned, not raised. Callers have called
+        ``forks.pid()`` before, so that a child has dropped its parent's connections.
 
         Raises:
             Failure: the connection failed.
@@ -80,7 +81,7 @@ class ConnectionPool:
         if (
             connection is None
             or not connection.idle_check_at > at < connection.replace_at
-            or connection.pid != getpid()
+            or connection.pid != forks.known_pid
         ):
             connection, reused = self._checkout(connection, at)
             at = now()
@@ -104,7 +105,8 @@ class ConnectionPool:
             connection.drop()
             raise
         connection.idle_check_at = at + IDLE_CHECK_AFTER  # push(), inlined to save a call
-        (self._idle.append if len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
+        # one that was taken from the list has its place there
+        (self._idle.append if reused or len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
         return reply
 
     def execute_many(self, requests: Sequence[bytes], timeout: float, *, fail_if_demoted: bool = True) -> list[Any]:

@@ -7,14 +7,16 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...core import clock, events, forks, owners
+from ...core import holder as holders
 from ...core.durations import Duration, wait_seconds
 from ...core.effects import LeaveQueue
 from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired
 from ...core.grant import Grant
 from ...core.hold import Hold, State
+from ...core.queue_values import Waiter
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
-from .acquire_program import GRANTED_TOO_LATE, acquiring, make_hold, new_waiter
+from .acquire_program import GRANTED_TOO_LATE, acquiring, make_hold
 from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
 from .retry import FirstReply
 
@@ -49,18 +51,24 @@ def new_request(
     usual = blocking is True and timeout is None
     wait = options.wait if usual else _wait_seconds(spec, blocking, timeout)
     running = owners.running_loop()
-    owner = owners.here.owner if running is None else owners.current_owner()
+    owner: Any = owners.here.owner if running is None else owners.current_owner()
     request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
     request.block = block
-    waiter = request.waiter = None if wait <= 0 else new_waiter(spec, request)
+    waiter = None
+    if wait > 0:
+        lease = options.lease if options.auto_release else 0  # 0: it can't be adopted without a request
+        waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request)
     if spec.lock_id in registry.known:
         return request if _may_ask(lock, request, blocking, loop) else None
     if loop is not running or performer.outage.suspected:
         return request
     try:
         if waiter is None or performer.uncontended(waiter):
-            command = spec.steps.prepared.acquire
-            request.arguments = command.packed(options.lease, spec.steps.holder_text(owner))
+            steps = spec.steps
+            command = (steps.prepared or steps.prepare()).acquire
+            thread = owner.name if running is None else owners.name_of(owner)
+            holder = holders.describe(forks.known_pid, thread, spec.name, options.metadata)
+            request.arguments = command.packed(options.lease, holder)
             request.command = command
         return request
     except BaseException:
@@ -151,7 +159,9 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
     """Return the grant, or None if the program is to continue from this reply."""
     spec = lock.spec
     if type(reply) is int and reply > SMALLEST_FENCE:
-        hold = request.hold = make_hold(spec, request, reply, request.sent, outcome_unknown=False)
+        hold = request.hold = spec.new_hold(
+            request.token, request.grant_id, reply, request.sent, request.owner, request.loop, False
+        )
         now = clock.now()
         if now < hold.deadline:
             request.waited = now - request.sent
@@ -200,7 +210,7 @@ def _issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
     crowded = spec.options.auto_release and registry.register(grant, request.block)
     if crowded and not hold.renew_until and not hold.unconfirmed:  # the confirmation sees to it
         spec.performer.forget_at_end(hold)
-    if events.wanted(events.Acquired):
+    if events.listeners or events.acquire_log.isEnabledFor(events.Acquired.level):
         events.emit(events.Acquired(spec.key, spec.name, spec.alias, hold.fence, request.waited))
     return grant
 

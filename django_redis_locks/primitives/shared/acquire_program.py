@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import clock, tokens
 from ...core.hold import Hold
 from ...core.queue_entry import GrantTerms
-from ...core.queue_values import DirectGrant, Waiter
+from ...core.queue_values import DirectGrant
 from ...core.tuning import RESERVED_FENCES
 from .extend import extending_for_reentry
 from .requests import AcquireRequest, Busy, ForeignValue, Granted
@@ -42,35 +42,14 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
     waiter = request.waiter
     if waiter is not None:
         lease = min(spec.options.lease, round(1000 * spec.performer.tuning.grant_lease))
-        waiter.terms = GrantTerms(lease, spec.steps.holder_text(request.owner), spec.steps.release_keys)
+        waiter.terms = GrantTerms(lease, spec.holder_text(request.owner), spec.steps.release_keys)
     return (yield from wait_loop(Attempts(spec), request, waiter, _NO_VERDICT, spec.options.acquire_limits))
-
-
-def new_waiter(spec: LockSpec, request: AcquireRequest) -> Waiter:
-    """Return the waiter of a request."""
-    lease = spec.options.lease if spec.options.auto_release else 0  # 0: it can't be adopted without a request
-    return Waiter(spec.lock_id, request.loop, spec.keys.inbox, lease, request)
 
 
 def make_hold(spec: LockSpec, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
     """Return the hold of a request that was sent at this time."""
-    options = spec.options
-    hold = Hold(
-        spec.lock_id,
-        spec.key,
-        spec.name,
-        spec.alias,
-        request.token,
-        request.grant_id,
-        fence,
-        options.lease,
-        sent,
-        options.renew_for,
-        request.owner,
-        request.loop,
-        options.on_lost,
-        outcome_unknown,
-    )
+    new = spec.new_hold
+    hold = new(request.token, request.grant_id, fence, sent, request.owner, request.loop, outcome_unknown)
     if outcome_unknown:
         hold.address = request.address
     return hold
@@ -89,9 +68,9 @@ class Attempts:
 
     def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Any]:
         """Return the command of an attempt."""
-        steps = self._spec.steps
+        spec = self._spec
         request.token, request.address = attempt.token or request.token, attempt.address
-        return steps.acquire(request.token, steps.holder_text(request.owner), attempt)
+        return spec.steps.acquire(request.token, spec.holder_text(request.owner), attempt)
 
     def _attempt_outcome(
         self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...core import forks, owners
+from ...core import holder as holders
 from ...core.effects import Cleanup
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.grant import GrantedLock
-from ...core.hold import State
+from ...core.hold import Hold, State
 from .retry import retry_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...core.commands import Command, Effect, Program
     from ...core.effects import Performer
     from ...core.grant import Grant
-    from ...core.hold import Hold
     from ...core.keys import LockId, LockKeys
+    from ...core.owners import Owner
     from .lock_steps import LockSteps
     from .requests import ForeignValue, LockOptions
     from .retry import CommandReply, RetryLimits
@@ -36,6 +41,17 @@ class LockSpec:
     alias: str
     options: LockOptions
     steps: LockSteps = field(compare=False, repr=False)
+    new_hold: Callable[..., Hold] = field(init=False, compare=False, repr=False)
+    """Makes a hold of this lock from the other arguments of ``Hold``."""
+
+    def __post_init__(self) -> None:
+        options = self.options
+        identity = self.lock_id, self.key, self.name, self.alias
+        self.new_hold = partial(Hold, *identity, options.lease, options.renew_for, options.on_lost)
+
+    def holder_text(self, owner: Owner) -> str:
+        """Return the description that is stored with a lock of this thread or task."""
+        return holders.describe(forks.known_pid, owners.name_of(owner), self.name, self.options.metadata)
 
     def perform(self, effect: Effect[Any]) -> None:
         """Perform a local effect."""

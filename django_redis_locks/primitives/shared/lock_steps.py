@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ...core.commands import Command
     from ...core.hold import Hold
     from ...core.holder import Holder
-    from ...core.owners import Owner
     from ...core.queue_values import Attempt
     from .requests import Busy, ForeignValue, Granted, PreparedCommands
 
@@ -23,15 +22,15 @@ class LockSteps(Protocol):
     """The steps of one lock in the store. None of them has state: a step may be repeated without another effect."""
 
     @property
-    def prepared(self) -> PreparedCommands:
-        """The commands of the fast path."""
+    def prepared(self) -> PreparedCommands | None:
+        """The commands of the straight acquire and release, since their first use."""
+
+    def prepare(self) -> PreparedCommands:
+        """Prepare these commands, and keep them."""
 
     @property
     def release_keys(self) -> tuple[str, ...]:
         """The keys of a command that frees the lock."""
-
-    def holder_text(self, owner: Owner) -> str:
-        """Return the description of a holder that is stored with the lock."""
 
     def acquire(self, token: str, holder: str, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         """Acquire the lock with a token, or register the waiter of the attempt."""

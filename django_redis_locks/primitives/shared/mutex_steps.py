@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ...core.effects import Performer
     from ...core.hold import Hold
     from ...core.keys import LockKeys
-    from ...core.owners import Owner
     from ...core.queue_values import Attempt
     from .requests import LockOptions
 
@@ -44,10 +43,11 @@ class MutexSteps:
     """The steps of one mutex, as in ``LockSteps``.
 
     Attributes:
+        prepared: the commands of the straight acquire and release, since their first use.
         release_keys: the keys of a command that frees the lock: whatever frees it may grant it to the next waiter.
     """
 
-    __slots__ = ("_free_keys", "_keys", "_name", "_options", "_performer", "_prepared", "release_keys")
+    __slots__ = ("_free_keys", "_keys", "_name", "_options", "_performer", "prepared", "release_keys")
 
     def __init__(self, performer: Performer, keys: LockKeys, name: str, options: LockOptions) -> None:
         self._performer = performer
@@ -57,21 +57,15 @@ class MutexSteps:
         index = (keys.index_key,) if options.index else ()
         self._free_keys = keys.lock, keys.fence, *index
         self.release_keys: tuple[str, ...] = (keys.lock, keys.waiters, keys.fence, *index)
-        self._prepared: PreparedCommands | None = None
+        self.prepared: PreparedCommands | None = None
 
-    @property
-    def prepared(self) -> PreparedCommands:
-        """The commands of the fast path."""
-        if self._prepared is None:
-            prepare = self._performer.prepare
-            self._prepared = PreparedCommands(
-                prepare("lock/acquire", self._free_keys, 3), prepare("lock/release", self.release_keys, 1)
-            )
-        return self._prepared
-
-    def holder_text(self, owner: Owner) -> str:
-        """Return the description of a holder that is stored with the lock."""
-        return holders.describe(forks.known_pid, owners.name_of(owner), self._name, self._options.metadata)
+    def prepare(self) -> PreparedCommands:
+        """Prepare the commands of the straight acquire and release, and keep them."""
+        prepare = self._performer.prepare
+        self.prepared = PreparedCommands(
+            prepare("lock/acquire", self._free_keys, 3), prepare("lock/release", self.release_keys, 1)
+        )
+        return self.prepared
 
     def acquire(self, token: str, holder: str, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         """Acquire the lock with a token, or register the waiter of the attempt."""

@@ -130,7 +130,7 @@ class RecordPrograms(RecordCommands):
             self.key,
             self.name,
             self.alias,
-            write.nonce,
+            token=write.nonce,
             grant=mint_id(),
             fence=version,
             lease=write.lease,

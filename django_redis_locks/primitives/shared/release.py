@@ -96,7 +96,7 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
     if hold.watched:
         performer.unwatch(hold)
     hold.release_sent_in_time = True
-    return spec.steps.prepared.release
+    return (spec.steps.prepared or spec.steps.prepare()).release
 
 
 def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> FirstReply | None:
@@ -108,15 +108,16 @@ def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> Firs
     if reply == 2:
         spec.perform(NotifyWaiters(spec.lock_id, passed_on=True))
     hold.state = State.GONE
-    _report_released(spec, grant, confirmed=True)
+    registry.forget(grant)
+    if events.listeners or events.release_log.isEnabledFor(events.Released.level):
+        _report_released(spec, grant, confirmed=True)
     return None
 
 
 def _report_released(spec: LockSpec, grant: Grant, confirmed: bool) -> None:
     registry.forget(grant)
-    if events.wanted(events.Released):
-        hold = grant.hold
-        events.emit(events.Released(spec.key, spec.name, spec.alias, hold.fence, hold.age(), confirmed))
+    hold = grant.hold
+    events.emit(events.Released(spec.key, spec.name, spec.alias, hold.fence, hold.age(), confirmed))
 
 
 # The program

@@ -13,6 +13,13 @@ LEASE = 10_000
 
 def a_hold(lock_id: LockId, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
     """A hold of this thread, unless an owner is given."""
-    names, owner = ("key", "name", "default", "token"), owner or threading.current_thread()
-    fixed: dict[str, Any] = {"grant": 1, "fence": 100, "loop": None, "on_lost": None, "outcome_unknown": False}
+    names, owner = ("key", "name", "default"), owner or threading.current_thread()
+    fixed: dict[str, Any] = {
+        "token": "token",
+        "grant": 1,
+        "fence": 100,
+        "loop": None,
+        "on_lost": None,
+        "outcome_unknown": False,
+    }
     return Hold(lock_id, *names, lease=lease, sent=sent, renew_for=renew_for, owner=owner, **fixed)

@@ -34,7 +34,7 @@ EVENTS = [
 
 @pytest.fixture(autouse=True)
 def no_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_listeners", [])
+    monkeypatch.setattr(events, "listeners", [])
 
 
 @pytest.mark.parametrize(("event", "logger", "level", "text"), EVENTS, ids=[type(case[0]).__name__ for case in EVENTS])
@@ -89,19 +89,15 @@ def test_listeners_are_called_once_and_in_order(caplog: pytest.LogCaptureFixture
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError]
 
 
-def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixture) -> None:
-    """`wanted` is True if a listener exists or the event's logger is enabled for its level."""
+def test_frequent_event_is_written_by_its_own_logger(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever creates it asks that logger first."""
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         emit(EVENTS[0][0])
         assert caplog.records == []
-        assert not events.wanted(Acquired)
-        assert events.wanted(Contended)
+        assert not events.acquire_log.isEnabledFor(Acquired.level)
         with caplog.at_level(logging.DEBUG, "django_redis_locks.acquire"):
-            assert events.wanted(Acquired)
-            assert not events.wanted(Released), "another logger"
-        listen(lambda event: None)
-        assert events.wanted(Acquired)
-        assert events.wanted(Released)
+            assert events.acquire_log.isEnabledFor(Acquired.level)
+            assert not events.release_log.isEnabledFor(Released.level), "another logger"
 
 
 @pytest.mark.parametrize("kind", [Acquired, Released])

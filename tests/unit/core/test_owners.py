@@ -173,7 +173,7 @@ def test_end_of_a_block_keeps_the_older_grants_of_its_context(lock: Lock) -> Non
         with lock:
             above = locks.lock(f"above:{next(_numbers)}", expire=30).acquire()
         assert grant_stack.top.get() == (above.id, below, 4)
-        assert grant_stack.top.get().below is below  # type: ignore[union-attr]
+        assert grant_stack.top.get()[1] is below  # type: ignore[index]
 
     contextvars.Context().run(blocks)
 
@@ -226,10 +226,10 @@ def test_signal_during_a_liveness_check_ends_no_thread(
     seen[0].release()
 
 
-class InterruptedAfterPop(dict[int, Any]):
-    def pop(self, *which: Any) -> Any:
-        super().pop(*which)
-        interrupt()
+class InterruptedAfterRemoval(dict[Any, Any]):
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        raise Interrupted
 
 
 def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
@@ -237,7 +237,7 @@ def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
     tables = Registry()
     grant = lock.acquire()
     tables.register(grant)
-    tables._grants = InterruptedAfterPop(tables._grants)
+    tables._grants = InterruptedAfterRemoval(tables._grants)
     with pytest.raises(Interrupted):
         tables.forget(grant)
     tables._grants = dict(tables._grants)

@@ -34,11 +34,12 @@ from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockId, LockKeys
+from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.acquire import handle_failure
-from django_redis_locks.primitives.shared.acquire_program import acquiring, new_waiter
+from django_redis_locks.primitives.shared.acquire_program import acquiring
 from django_redis_locks.primitives.shared.extend import extending
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
@@ -170,7 +171,8 @@ class Process:
             contender.plan.wait, owners.current_owner(), contender.plan.loop
         )
         if contender.plan.wait:
-            request.waiter = new_waiter(self.locks[index].spec, request)
+            lease = round(contender.plan.lease * 1000)
+            request.waiter = Waiter(LOCK_ID, contender.plan.loop, KEYS.inbox, lease, request)
         contender.phase = "asking"
         contender.program = acquiring(self.locks[index].spec, contender.acquire_request)
         self._run(index, contender.program.send, None)

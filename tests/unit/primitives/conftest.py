@@ -29,5 +29,5 @@ def scenario(time: VirtualClock) -> Iterator[Scenario]:
 def emitted(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
     """The events that were emitted during the test."""
     emitted: list[events.Event] = []
-    monkeypatch.setattr(events, "_listeners", [emitted.append])
+    monkeypatch.setattr(events, "listeners", [emitted.append])
     return emitted

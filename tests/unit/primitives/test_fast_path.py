@@ -75,7 +75,7 @@ def play(time: VirtualClock, story: list[str], step: str, *, asynchronous: bool,
         if not fast:
             patch.setattr(registry, "known", EveryLock())
             patch.setattr(release, "begin_straight", lambda *_: None)
-        patch.setattr(events, "_listeners", [noticed.append])
+        patch.setattr(events, "listeners", [noticed.append])
         patch.setattr(local_queues, "random", lambda: 0.5)
         if "queued" in story:
             patch.setattr(process.backend, "call", partial(call_while_queueing, process, process.backend.call, step))
