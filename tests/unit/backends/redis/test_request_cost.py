@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from django_redis_locks import locks
 from django_redis_locks.backends.redis import RedisBackend
+from django_redis_locks.core import events
 from django_redis_locks.core.commands import Command
 
 KEYS = ("lock:{0}:k:a", "lock:{0}:w:a", "lock:{0}:fence", "lock:{0}:index")
@@ -82,6 +84,22 @@ def test_request_of_a_task_makes_few_calls(backend: RedisBackend) -> None:
         runner.run(send(1))
         assert calls(lambda: runner.run(send(1))) <= 10 * 80
         assert calls(lambda: runner.run(send(50))) <= 10 * 45
+
+
+@pytest.mark.parametrize(("options", "most"), [({"expire": 30}, 60), ({}, 70)], ids=["fixed", "renewed"])
+def test_uncontended_pair_makes_few_calls(
+    redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], most: int
+) -> None:
+    """Make the lock, acquire and release it."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    monkeypatch.setattr(events, "listeners", [])
+
+    def pairs() -> None:
+        for _ in range(ROUNDS):
+            locks.lock("pair", **options).acquire().release()
+
+    pairs()
+    assert calls(pairs) <= most
 
 
 def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
