@@ -18,7 +18,7 @@ class TransactionLock(Lock):
     __slots__ = ()
 
     def may_reenter(self, grant: Grant, loop: object) -> bool:
-        """Return whether the caller, who has this grant, may acquire the lock once more."""
+        """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
         return self.reentrant or (loop is None and deferred_release.deferred_grant_of(self) is not None)
 
     def release_grant(self, grant: Grant, loop: object) -> None:

@@ -319,7 +319,7 @@ class Lock(LockObject):
         return self.spec.steps.adopt(hold)
 
     def may_reenter(self, grant: Grant, loop: object) -> bool:
-        """Return whether the caller, who has this grant, may acquire the lock once more."""
+        """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
         return self.reentrant
 
 

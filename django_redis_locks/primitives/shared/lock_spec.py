@@ -109,4 +109,4 @@ class SpecifiedLock(GrantedLock, Protocol):
         """What the lock is."""
 
     def may_reenter(self, grant: Grant, loop: object, /) -> bool:
-        """Return whether the caller, who has this grant, may acquire the lock once more."""
+        """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
