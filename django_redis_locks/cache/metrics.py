@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import Final
+from typing import Final, TypeVar
 
 from django.dispatch import Signal
 
@@ -22,6 +22,8 @@ TIMEOUTS: Final = "timeouts"
 UNLOCKED: Final = "unlocked"
 DOWN: Final = "down"
 NESTED: Final = "nested"
+
+K = TypeVar("K")
 
 load_finished = Signal()
 """A signal, sent with ``send_robust`` after a loader has run, in the loader's thread.
@@ -52,13 +54,20 @@ class _Counter:
         return value
 
 
-class _Counters(dict[tuple[str, str], _Counter]):
-    def __missing__(self, key: tuple[str, str]) -> _Counter:
+class Counters(dict[K, _Counter]):
+    """Counters by their keys; one that is missing begins at 0."""
+
+    def __missing__(self, key: K) -> _Counter:
         return self.setdefault(key, _Counter())
 
+    def read(self) -> dict[K, int]:
+        """Return the number of calls of ``add`` of each counter."""
+        with _mutex.rlock:
+            return {key: counter.value() for key, counter in list(self.items())}
 
-_counters = _Counters()
+
 _mutex = ForkSafeLock()
+_counters: Counters[tuple[str, str]] = Counters()
 
 
 def count(alias: str, counter: str) -> None:
@@ -78,8 +87,7 @@ def counters() -> dict[tuple[str, str], int]:
     - ``down``: failed requests to the store.
     - ``nested``: loads inside other loads that didn't wait, since that could be a deadlock.
     """
-    with _mutex.rlock:
-        return {key: counter.value() for key, counter in list(_counters.items())}
+    return _counters.read()
 
 
 def send_load_finished(sender: type, alias: str, key: str, name: str, seconds: float, outcome: str) -> None:

@@ -22,6 +22,7 @@ from django.utils.translation import get_language, override
 
 from django_redis_locks import LockKeyError
 from django_redis_locks.cache import LoadResult, cached
+from tests.cache.backends import LOCMEM
 
 calls: Counter[Any] = Counter()
 """The calls of each function."""
@@ -61,6 +62,24 @@ def test_functions_as_options_decide_for_each_value() -> None:
 
     assert [quote(30).fresh_for, *(found.fresh_for for found in quote.get_many([40, 5]))] == [30, 40, None]
     assert [quote(seconds).source for seconds in (30, 40, 5)] == ["hit", "hit", "loaded"]
+
+
+def test_counters_of_a_function_count_its_values_by_source(settings: Any) -> None:
+    """Also of batches, and of hits of a local-memory cache. Those that raise aren't counted."""
+
+    async def acall() -> None:
+        assert [await aprice(1), await aprice(1), *await aprice.aget_many([1, 2])] == ["1M", "1M", "1M", "2M"]
+
+    for caches_ in (settings.CACHES, {"default": {"BACKEND": LOCMEM}}):
+        settings.CACHES = caches_
+        before, abefore = price.counters(), aprice.counters()
+        assert before["waited"] == 0
+        assert [price(1), price(1), *price.get_many([1, 2]), price.refresh(1)] == ["1M", "1M", "1M", "2M", "1M"]
+        with pytest.raises(TypeError):
+            price()  # type: ignore[call-arg]
+        asyncio.run(acall())
+        assert price.counters() - before == {"hit": 2, "loaded": 3}
+        assert aprice.counters() - abefore == {"hit": 2, "loaded": 2}
 
 
 def test_get_many_with_the_option_many_loads_all_in_one_call() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import MethodType
@@ -14,6 +15,7 @@ from .function_cache import FunctionCache
 
 if TYPE_CHECKING:
     from ..loading.refresh_job import Job
+    from ..results import Source
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -205,6 +207,11 @@ class Cached(Generic[P, R_co]):
             Exception: what the function raised.
         """
         return await self._function_cache.aget_many(self._first, list(calls))
+
+    def counters(self) -> Counter[Source]:
+        """Return the number of values that calls in this process got, by the sources of ``LoadResult``, such as
+        ``"hit"``; 0 for the others. A call that raises isn't counted."""
+        return Counter(self._function_cache.sources.read())
 
     @property
     def path(self) -> str:

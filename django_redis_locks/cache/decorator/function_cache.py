@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from ...callable_kinds import is_async, name_of
 from ...core import key_templates as templates
 from ...core.runner import arun, run
-from .. import api_invalidate, api_many
+from .. import api_invalidate, api_many, metrics
 from ..loading.coordinator import coordinator_of
 from ..loading.get import get_in_thread, get_value, read_first, reload_value
 from ..loading.refresh_job import Job, carry_out
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ..loading.coordinator import CacheCoordinator
+    from ..results import Source
 
 
 class FunctionCache:
@@ -34,6 +35,7 @@ class FunctionCache:
         label: its name in messages and keys: ``module.qualname``.
         path: its import path for other processes: ``module:qualname``.
         asynchronous: whether a call of it must be awaited.
+        sources: counts the values of its calls by their sources.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class FunctionCache:
         self.label = f"{function.__module__}.{name}"
         self.path = f"{function.__module__}:{name}"
         self.asynchronous = is_async(function)
+        self.sources: metrics.Counters[Source] = metrics.Counters()
         self._name = template or self.label
         self._make_key = key_maker(template, function, self.label, vary_on_language=vary_on_language)
         self._is_class_method = _looks_like_class_method(function)
@@ -82,6 +85,7 @@ class FunctionCache:
         if not coordinator.same_server and not self._group_makers:
             first_read = read_first(coordinator, key, location["version"])
             if type(first_read) is not CachedValue:
+                self.sources["hit"].add()
                 return LoadResult(first_read, "hit") if self._info else first_read
         request = self._request_for(coordinator, key, args, kwargs)
         return self._result_or_value(get_in_thread(request, first_read))
@@ -131,6 +135,7 @@ class FunctionCache:
         return options_for(self._location["cache"], self._options).stale if stale else 0
 
     def _result_or_value(self, result: LoadResult[Any]) -> Any:
+        self.sources[result.source].add()
         return result if self._info else result.value
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
