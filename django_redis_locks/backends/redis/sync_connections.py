@@ -161,6 +161,32 @@ class ConnectionPool:
         connection.on_reply = on_reply
         self.push(connection, at)
 
+    def receive_arrived(self) -> None:
+        """Receive the replies to posted requests that have arrived, and drop the connections on which one is overdue."""
+        self._receive_scheduled = False
+        for connection in self._owing():
+            try:
+                self._idle.remove(connection)
+            except ValueError:  # another thread took it
+                continue
+            at = now()
+            try:
+                data = read_available(connection.sock)
+                connection.sock.settimeout(connection.python_timeout)
+            except OSError as failure:
+                self._failed(connection, failure, reused=True)
+                continue
+            if not data and (connection.timeout is None or at < connection.idle_check_at + connection.timeout):
+                self._idle.append(connection)
+            elif self._receive_posted(connection, data or None, at):
+                self.push(connection, at)
+        if self._owing():
+            self._schedule_receive()
+
+    def _owing(self) -> list[PooledConnection]:
+        """Return this process's idle connections that owe the reply to a posted request."""
+        return [other for other in self._idle.copy() if other.on_reply is not None and other.pid == getpid()]
+
     def push(self, connection: PooledConnection, at: float) -> None:
         """Return a connection to the pool; ``at`` is when it was used."""
         connection.idle_check_at = at + IDLE_CHECK_AFTER
@@ -282,32 +308,8 @@ class ConnectionPool:
 
     def _schedule_receive(self) -> None:
         if not self._receive_scheduled:
-            self._call_later(POSTED_CHECK_INTERVAL, ConnectionPool._receive_unclaimed)
+            self._call_later(POSTED_CHECK_INTERVAL, ConnectionPool.receive_arrived)
             self._receive_scheduled = True
-
-    def _receive_unclaimed(self) -> None:
-        """Receive the replies to posted requests that have arrived, and drop the connections on which one is overdue."""
-        self._receive_scheduled = False
-        for connection in self._idle.copy():
-            if connection.on_reply is None:
-                continue
-            try:
-                self._idle.remove(connection)
-            except ValueError:  # another thread took it
-                continue
-            at = now()
-            try:
-                data = read_available(connection.sock)
-                connection.sock.settimeout(connection.python_timeout)
-            except OSError as failure:
-                self._failed(connection, failure, reused=True)
-                continue
-            if not data and (connection.timeout is None or at < connection.idle_check_at + connection.timeout):
-                self._idle.append(connection)
-            elif self._receive_posted(connection, data or None, at):
-                self.push(connection, at)
-        if any(connection.on_reply is not None for connection in self._idle.copy()):
-            self._schedule_receive()
 
     # After a peak, the connections at the bottom of the stack stay unused: a timer closes them
 

@@ -18,7 +18,7 @@ from tests.probes.engine import engine
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 
 PING = pack("PING")
-PATIENCE = 60.0
+PATIENCE = 20.0
 
 USES: dict[str, Callable[[ConnectionPool], Any]] = {
     "at once": lambda pool: pool.execute(PING),
@@ -137,6 +137,17 @@ def test_posted_write_that_the_server_refuses_is_repeated(ref: RecordRef, redis_
     ref._post(record, {"state": "late"}, 3600, "queued")  # the record has changed since
     assert (read := ref.get()) is not None
     assert read.version == written.version
+
+
+def test_backend_is_closed_after_the_replies_that_have_arrived(ref: RecordRef, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    record = ref.put(None, {}).record
+    assert record is not None
+    monkeypatch.setattr(RecordRef, "_check_posted", lambda *arguments: reported.append(arguments[-1]))
+    ref._post(record, {"state": "queued"}, 3600, "queued")
+    await_reply(engine().backend._pool)
+    engine().backend.close()
+    assert [type(reply) for reply in reported] == [int]
 
 
 def test_write_waits_for_its_reply_if_no_thread_can_be_started(ref: RecordRef, monkeypatch: pytest.MonkeyPatch) -> None:
