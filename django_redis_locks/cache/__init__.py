@@ -9,7 +9,7 @@ from .api_many import aget_or_load_many, get_or_load_many
 from .backend.stampede import StampedeCache
 from .decorator.cached import cached
 from .errors import LoadError, LoadFailed, LoadTimeout
-from .loading.loader import LoadContext
+from .loading.loader import LoadContext, current_load
 from .loading.refresh_job import Job
 from .metrics import counters, load_finished
 from .options import LoadOptions, XFetch
@@ -34,6 +34,7 @@ __all__ = [
     "cached",
     "cached_page",
     "counters",
+    "current_load",
     "get_or_load",
     "get_or_load_many",
     "invalidate",

@@ -21,7 +21,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import get_language, override
 
 from django_redis_locks import LockKeyError
-from django_redis_locks.cache import LoadResult, cached
+from django_redis_locks.cache import LoadResult, cached, current_load, get_or_load_many
 from tests.cache.backends import LOCMEM
 
 calls: Counter[Any] = Counter()
@@ -62,6 +62,41 @@ def test_functions_as_options_decide_for_each_value() -> None:
 
     assert [quote(30).fresh_for, *(found.fresh_for for found in quote.get_many([40, 5]))] == [30, 40, None]
     assert [quote(seconds).source for seconds in (30, 40, 5)] == ["hit", "hit", "loaded"]
+
+
+def test_current_load_is_that_of_the_value_which_the_function_loads() -> None:
+    """Also in a batch, inside another load, and for coroutines, which run side by side. There is none without the
+    cache, and in loaders of many keys."""
+
+    def keep(pk: int) -> str:
+        load = current_load()
+        assert load is not None
+        load.ttl = pk
+        return load.key
+
+    @cached("kept:{pk}", ttl=600, jitter=0, info=True)
+    def kept(pk: int) -> str:
+        return keep(pk) if pk < 20 else f"{kept(pk - 10).value} {keep(pk)}"
+
+    @cached("akept:{pk}", ttl=600, jitter=0, info=True)
+    async def akept(pk: int) -> str:
+        await asyncio.sleep(0)
+        return keep(pk)
+
+    async def acall() -> list[Any]:
+        return [await akept(9), *await akept.aget_many([8, 7, 9])]
+
+    found = [kept(9), *kept.get_many([8, 25, 9, 7])]
+    assert [each.fresh_for for each in found] == [9, 8, 25, pytest.approx(9, abs=5), 7]
+    assert [each.value for each in found] == ["kept:9", "kept:8", "kept:15 kept:25", "kept:9", "kept:7"]
+    assert [(each.value, each.fresh_for) for each in asyncio.run(acall())[:3]] == [
+        *(("akept:9", 9), ("akept:8", 8), ("akept:7", 7))
+    ]
+    assert current_load() is None
+    assert get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, current_load())) == {"a": None, "b": None}
+    assert get_or_load_many(["c"], lambda keys: dict.fromkeys(keys, current_load())) == {"c": None}
+    with pytest.raises(AssertionError):
+        kept.uncached(1)
 
 
 def test_counters_of_a_function_count_its_values_by_source(settings: Any) -> None:

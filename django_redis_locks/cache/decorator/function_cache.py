@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import async_to_sync
@@ -13,6 +14,7 @@ from ...core.runner import arun, run
 from .. import api_invalidate, api_many, metrics
 from ..loading.coordinator import coordinator_of
 from ..loading.get import get_in_thread, get_value, read_first, reload_value
+from ..loading.loader import active_loads, stacks_of_keys
 from ..loading.refresh_job import Job, carry_out
 from ..loading.request import LoadRequest
 from ..results import LoadResult
@@ -182,7 +184,7 @@ class FunctionCache:
         def load(missing: list[str]) -> dict[str, Any]:
             if self._many is not None:
                 return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
-            return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
+            return self._load_each(first, missing, by_key)
 
         found = api_many.get_or_load_many(
             list(by_key), load, info=True, **self._location, **self._options_of_many(first, by_key)
@@ -195,7 +197,7 @@ class FunctionCache:
         by_key = dict(zip(keys, calls, strict=True))
 
         def load(missing: list[str]) -> dict[str, Any]:
-            return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
+            return self._load_each(first, missing, by_key)
 
         async def aload(missing: list[str]) -> dict[str, Any]:
             loads = [self.function(*first, *_arguments(by_key[key])) for key in missing]
@@ -216,6 +218,17 @@ class FunctionCache:
             list(by_key), loader, info=True, **self._location, **self._options_of_many(first, by_key)
         )
         return [self._result_or_value(found[key]) for key in keys]
+
+    def _load_each(self, first: tuple[Any, ...], missing: list[str], by_key: dict[str, Any]) -> dict[str, Any]:
+        """Call the function for each key, inside the load of that key."""
+        loaded = {}
+        for key, stack in zip(missing, stacks_of_keys(len(missing)), strict=True):
+            token = active_loads.set(stack)
+            try:
+                loaded[key] = self.function(*first, *_arguments(by_key[key]))
+            finally:
+                active_loads.reset(token)
+        return loaded
 
     def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:
         return [self.key((*first, *_arguments(call)), {}) for call in calls]
@@ -252,9 +265,14 @@ def _by_key(values: Any, missing: list[str], by_key: dict[str, Any]) -> dict[str
 
 
 async def _gather(loads: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Run each of these coroutines in a task of its own, inside the load of its key."""
+    contexts = []
+    for stack in stacks_of_keys(len(loads)):
+        contexts.append(copy_context())
+        contexts[-1].run(active_loads.set, stack)
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(load) for load in loads]
+            tasks = [group.create_task(load, context=each) for load, each in zip(loads, contexts, strict=True)]
     except BaseExceptionGroup as group_error:
         raise group_error.exceptions[0] from None
     return [task.result() for task in tasks]

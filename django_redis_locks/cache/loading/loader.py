@@ -32,6 +32,36 @@ active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.activ
 """The loads inside which this thread or task runs, outermost first."""
 
 
+def current_load() -> LoadContext | None:
+    """Return the ``LoadContext`` of the load that runs this code: of the innermost one, if it is inside another one.
+
+    For functions with ``@cached``, and code that they call.
+
+    Returns:
+        The context. None outside of loads, and in a loader of many keys, which have one each.
+
+    Example::
+
+        @cached("weather:{city}", ttl=60)
+        def weather(city):
+            reply = fetch(city)
+            if load := current_load():
+                load.ttl = reply.max_age
+            return reply.body
+    """
+    loads = active_loads.get()
+    inflight = loads[-1][1] if loads else None
+    context: LoadContext | None = None if inflight is None else inflight.context
+    return context
+
+
+def stacks_of_keys(number: int) -> list[LoadStack]:
+    """Return the loads inside which each key is loaded by a loader that carries out this number of loads."""
+    loads = active_loads.get()
+    carried_out = [load for load in loads if load[1] is not None][-number:]
+    return [(*loads, load) for load in carried_out]
+
+
 caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.caller_loop", default=None)
 """The event loop of the task for which this thread loads in the background."""
 

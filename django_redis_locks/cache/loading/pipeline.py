@@ -130,8 +130,10 @@ def _read_all_groups(runs: Sequence[_Run]) -> Program[None]:
 
 def _call_loader(runs: Sequence[_Run], loader: Callable[..., Any]) -> Program[None]:
     keys = [run.key for run in runs]
+    loads = [load for run in runs for load in run.effect.loads]
+    loads.append((loads[0][0], None))  # so that none of them is the current one
     try:
-        loaded = yield CallLoader(loader, (keys,), tuple(load for run in runs for load in run.effect.loads))
+        loaded = yield CallLoader(loader, (keys,), tuple(loads))
         values = [loaded.get(key) for key in keys]
     except Exception as error:  # noqa: BLE001 - raised in each program
         _fail_all(runs, error)

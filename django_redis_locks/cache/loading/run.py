@@ -152,7 +152,7 @@ def run_load(
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
     stamps = (yield from groups.begin_load(request, claim, before)) if request.group_keys and claim is not None else ()
-    context = loaders.LoadContext(request.user_key, before.value)
+    context = inflight.context = loaders.LoadContext(request.user_key, before.value)
     completion = LoadCompletion(request, claim, context, None if loader_call is None else loader_call.isolation, stamps)
     begin = clock.now()
     try:

@@ -101,14 +101,16 @@ class InflightLoad:
     Attributes:
         events: wake the threads and tasks that wait for it.
         waits_for: the loads that its loader, or a load inside of it, waits for.
+        context: the ``LoadContext``, while the loader runs.
     """
 
-    __slots__ = ("abandoned_at", "claimed", "events", "has_followers", "leader_loop", "outcome", "waits_for")
+    __slots__ = ("abandoned_at", "claimed", "context", "events", "has_followers", "leader_loop", "outcome", "waits_for")
 
     def __init__(self) -> None:
         self.events: list[ThreadEvent | TaskEvent] = []
         self.outcome: LoadOutcome | None = None
         self.waits_for: list[InflightLoad] = []
+        self.context: Any = None
         self.has_followers = False
         self.abandoned_at = inf
         """When its followers stop waiting, on the monotonic clock."""
