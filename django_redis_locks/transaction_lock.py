@@ -27,7 +27,7 @@ class TransactionLock(Lock):
             deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
         Lock.release_grant(self, grant, loop)
 
-    async def arelease_grant(self, grant: Grant, loop: object) -> None:
+    async def arelease_grant(self, grant: Grant) -> None:
         """Release the grant now: asynchronous code has no transactions."""
         open_transactions.warn_asynchronous(self.name)
-        await Lock.arelease_grant(self, grant, loop)
+        await Lock.arelease_grant(self, grant)

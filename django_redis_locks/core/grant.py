@@ -28,7 +28,7 @@ class GrantedLock(Protocol):
     @property
     def performer(self) -> Performer: ...
     def release_grant(self, grant: Grant, loop: object, /) -> None: ...
-    async def arelease_grant(self, grant: Grant, loop: object, /) -> None: ...
+    async def arelease_grant(self, grant: Grant, /) -> None: ...
     def check_block(self) -> None: ...
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None: ...
     def extend_hold(self, hold: Hold, lease: int) -> None: ...
@@ -219,7 +219,7 @@ class Grant:
                 ends.
         """
         try:
-            await self.lock.arelease_grant(self, running_loop())
+            await self.lock.arelease_grant(self)
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -326,7 +326,7 @@ class Grant:
         """End an ``async with`` block that may have raised ``error``."""
         self._block = 0  # contexts that were copied inside of the block still have its entry
         try:
-            await self.lock.arelease_grant(self, running_loop())
+            await self.lock.arelease_grant(self)
         except LockError as failure:
             self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)

@@ -57,12 +57,13 @@ here = _ThreadLocal()
 
 def current_owner() -> Owner:
     """Return the running task, or the thread outside of a task."""
-    loop = running_loop()
-    if loop is not None:
-        task = asyncio.current_task(loop)
-        if task is not None:
-            return task
-    return here.owner
+    return owner_in(running_loop())
+
+
+def owner_in(loop: asyncio.AbstractEventLoop | None) -> Owner:
+    """Return the running task of the loop that runs in this thread, or the thread outside of a task."""
+    task = None if loop is None else asyncio.current_task(loop)
+    return here.owner if task is None else task
 
 
 def name_of(owner: Owner) -> str:

@@ -12,6 +12,7 @@ from os import getpid
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from ...core import forks
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
@@ -46,7 +47,8 @@ class LoopConnections:
 
     def execute(self, request: bytes) -> Awaitable[Any]:
         """Send one request. The result of the awaitable is the reply, which may be an error reply. Cancelling the
-        awaiting task doesn't withdraw the request.
+        awaiting task doesn't withdraw the request. Callers have called ``forks.pid()`` before, so that a child has
+        dropped its parent's connections.
 
         Raises:
             Failure: the connection failed.
@@ -59,7 +61,7 @@ class LoopConnections:
                 if (
                     at < connection.replace_at
                     and (at < connection.idle_check_at or connection.busy)
-                    and connection.pid == getpid()
+                    and connection.pid == forks.known_pid
                 ):
                     return connection.execute(request)
         return self._ask(request)

@@ -102,6 +102,7 @@ class RedisBackend(Backend):
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
+        forks.pid()
         try:
             reply = await self._loop_connections.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":

@@ -21,6 +21,8 @@ from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
 from .retry import FirstReply
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from .lock_spec import LockSpec, SpecifiedLock
 
 _ALREADY_HELD = (
@@ -38,10 +40,10 @@ _KEPT_BY_TRANSACTION = (
 
 
 def new_request(
-    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: object, block: int = 0
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: AbstractEventLoop | None, block: int = 0
 ) -> AcquireRequest | None:
     """Return the request of this caller, with the command of the straight attempt if it is likely to succeed. None if the
-    answer is no without asking the store."""
+    answer is no without asking the store. ``loop`` is the running loop of an asynchronous caller."""
     spec = lock.spec
     options, performer = spec.options, spec.performer
     if loop is None and options.on_lost == "cancel":
@@ -50,8 +52,8 @@ def new_request(
         forks.pid()
     usual = blocking is True and timeout is None
     wait = options.wait if usual else _wait_seconds(spec, blocking, timeout)
-    running = owners.running_loop()
-    owner: Any = owners.here.owner if running is None else owners.current_owner()
+    running = owners.running_loop() if loop is None else loop
+    owner: Any = owners.here.owner if running is None else owners.owner_in(running)
     request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
     request.block = block
     waiter = None

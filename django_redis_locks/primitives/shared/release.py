@@ -13,6 +13,7 @@ from ...core import clock, events
 from ...core.effects import Cleanup, HandOver, NotifyWaiters, Requeue
 from ...core.errors import LockBackendError, LockError, LockLost, LockNotOwned
 from ...core.hold import Hold, State
+from ...core.owners import running_loop
 from ...core.queue_values import HandedOverLock
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
@@ -51,7 +52,7 @@ def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
         spec.options.after_release(spec.name)
 
 
-async def arelease_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
+async def arelease_grant(lock: SpecifiedLock, grant: Grant) -> None:
     """Release a grant, in a running event loop; the last one on a hold frees the lock in the store."""
     spec, hold, first = lock.spec, grant.hold, None
     if hold.pid != getpid():
@@ -64,6 +65,7 @@ async def arelease_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> Non
     if command is not None:
         first = _end_straight(spec, grant, clock.now(), await command.asend(hold.token))
     if command is None or first is not None:
+        loop = running_loop()
         confirmed = hold.state is State.GONE or await arun(releasing(spec, hold, loop, first), spec.performer)
         _report_released(spec, grant, confirmed)
 
