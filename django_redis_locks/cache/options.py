@@ -38,6 +38,7 @@ SYNONYMS = {
     "none_timeout": "none_ttl",
     "background": "refresh",
     "retry_after_error": "error_ttl",
+    "tags": "groups",
     "condition": "store_if",
     "should_cache_fn": "store_if",
 }

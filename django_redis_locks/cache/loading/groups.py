@@ -1,5 +1,5 @@
-"""Groups of values, which are invalidated together. A group has a stamp, a random text under a key of its own in the cache,
-and a value is stored with the stamps that its load began with. It is served only while they are the same, so an
+"""Groups of values, which are invalidated together. A group has a stamp, a random text under a key of its own in the
+cache, and a value is stored with the stamps that its load began with. It is served only while they are the same, so an
 invalidation of a group deletes one key, whatever the number of its values.
 
 A stamp that the cache has dropped never returns, so it can't make an old value valid again.

@@ -85,6 +85,8 @@ def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
         "lease": "max_hold",
         "on_conflict": "on_timeout",
         "condition": "store_if",
+        "tags": "groups",
+        "hard_timeout": "load_timeout",
         "stael": "stale",
         "lock_timeout": "wait",
     }
