@@ -289,7 +289,7 @@ class LoadLease:
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
         claim: Claim = command_reply[0]
         self._complete(request, claim, command_reply[1])
-        return claim, claim.verdict != BUSY, claim.lease_left if claim.verdict == BUSY else 0.0, ()
+        return claim, claim.verdict != BUSY, claim.lease_left if claim.verdict == BUSY else 0.0
 
     def _complete(self, request: ClaimRequest, claim: Claim, sent: float) -> None:
         """Complete the claim that the store replied with. If it is granted, its renewal begins."""

@@ -17,12 +17,12 @@ import pytest
 
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core.queue_entry import Entry
-from django_redis_locks.core.queue_values import Attempt, Waiter
+from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.shared import acquire, wait_loop
-from django_redis_locks.primitives.shared.acquire_program import Attempts
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.requests import Granted
+from django_redis_locks.primitives.shared.wait_loop import Turns
 from tests.probes.tuning import Tune
 from tests.simulation.lock_mutations import adopted_lock_never_doubted, grant_forgotten
 from tests.unit.interleavings import process
@@ -169,19 +169,24 @@ def handed_lock_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def adopted_without_request(patch: pytest.MonkeyPatch) -> None:
     """[H3] A waiter takes over a lock without a request to the store."""
-    attempt_command, retry_command = Attempts._attempt_command, wait_loop.retry_command
+    retry_command = wait_loop.retry_command
 
-    def command(self: Attempts, request: Any, attempt: Attempt) -> Any:
-        if attempt.handed is not None:
-            attempt = attempt._replace(token=attempt.handed.hold.token)
-        return attempt_command(self, request, attempt)
+    def with_previous_token(turn: Any) -> Any:
+        def get(self: Turns, *which: Any) -> Any:
+            attempt = yield from turn(self, *which)
+            if attempt is None or attempt.handed is None:
+                return attempt
+            return attempt._replace(token=attempt.handed.hold.token)
+
+        return get
 
     def answer(command: Any, *args: Any) -> Any:
         if command.args[3:4] not in {(), ("",)}:
             return Granted(1, False), environment.now, False
         return (yield from retry_command(command, *args))
 
-    patch.setattr(Attempts, "_attempt_command", command)
+    patch.setattr(Turns, "first", with_previous_token(Turns.first))
+    patch.setattr(Turns, "next", with_previous_token(Turns.next))
     patch.setattr(wait_loop, "retry_command", answer)
 
 

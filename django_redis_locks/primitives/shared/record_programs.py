@@ -75,7 +75,7 @@ class RecordPrograms(RecordCommands):
         # queues
         started = clock.now()
         command_reply = yield from self._sending(self._attempt_command(request, Attempt()), started + request.wait)
-        record, final, *_ = self._attempt_outcome(request, Attempt(), command_reply)
+        record, final, _ = self._attempt_outcome(request, Attempt(), command_reply)
         request.wait -= clock.now() - started
         if final or request.wait <= 0:
             return record
@@ -92,8 +92,8 @@ class RecordPrograms(RecordCommands):
         request.position = reply.position
         record = reply.record
         if (0 if record is None else record.version) != request.known:
-            return record, True, 0.0, ()  # 0.0: the next waiter asks at once, since it may expect another version
-        return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
+            return record, True, 0.0  # 0.0: the next waiter asks at once, since it may expect another version
+        return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left
 
     def _stop_renewal(self, record: Record | None) -> None:
         if record is not None and record._hold is not None:

@@ -107,8 +107,6 @@ class WaitRequest:
     """To be removed from the queue if the request fails."""
     maybe_executed = False
     """The command may have been executed, or may still be on its way."""
-    subscribed = False
-    """A subscription to messages was tried."""
     sent = 0.0
     """When the command was sent before the wait loop began; 0 if it wasn't."""
     first: FirstReply | None = None

@@ -6,15 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from ...core import clock
-from ...core.commands import Command, Effect, Program
+from ...core.commands import Command, Program
 from ...core.effects import LeaveQueue, Performer, Subscribe, Wait
 from ...core.errors import LockBackendError
-from ...core.queue_values import Attempt, Waiter
+from ...core.queue_values import Attempt, DirectGrant, HandedOverLock, Waiter
 from .retry import retry_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from .requests import WaitRequest
     from .retry import CommandReply, RetryLimits
 
@@ -26,9 +24,9 @@ UNQUEUED: Final = Attempt()
 """An attempt that is made without queueing."""
 
 
-Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
-"""The outcome of an attempt: the verdict; whether it is final; the seconds until the next attempt unless a wake-up
-comes first; and effects to perform at once."""
+Outcome: TypeAlias = "tuple[V, bool, float]"
+"""The outcome of an attempt: the verdict; whether it is final; and the seconds until the next attempt unless a wake-up
+comes first."""
 
 
 class Requester(Protocol[W_contra, V_co]):
@@ -43,69 +41,104 @@ class Requester(Protocol[W_contra, V_co]):
     def _attempt_outcome(self, request: W_contra, attempt: Attempt, command_reply: CommandReply) -> Outcome[V_co]: ...
 
 
+class Turns:
+    """The turns of one caller to ask the store: those of its place in the queue of this process. Without a waiter it has
+    one turn. Its public methods are programs, except ``adopt``.
+
+    Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for. It may
+    have been sent before; unless its reply is still to be read, the caller begins with a wait.
+
+    If a program fails, the owner of the request removes its waiter from the queue.
+
+    Attributes:
+        give_up: when the request's wait is over, on the engine's clock.
+    """
+
+    __slots__ = ("_performer", "_request", "_waiter", "asked", "begin", "give_up", "subscribed", "uncontended")
+
+    def __init__(self, performer: Performer, request: WaitRequest, waiter: Waiter | None) -> None:
+        self._performer = performer
+        self._request = request
+        self._waiter = waiter
+        self.begin = request.sent or clock.now()
+        self.give_up = self.begin + request.wait
+        request.waiter = waiter
+        self.asked = request.sent > 0
+        self.subscribed = False
+        self.uncontended = waiter is not None and (
+            request.first is not None or (not self.asked and performer.uncontended(waiter))
+        )
+
+    def first(self) -> Program[Attempt | None]:
+        """Wait for the first turn. Returns the attempt, or None if there is none before ``give_up``."""
+        if self._waiter is None or self.uncontended:
+            return UNQUEUED
+        return (yield from Wait(self._waiter, self.give_up))
+
+    def ask(self, command: Command[Any], limits: RetryLimits) -> Program[CommandReply]:
+        """Send the command of this turn until it is answered."""
+        request, waiter = self._request, self._waiter
+        request.position, request.maybe_executed = None, True
+        first, request.first = request.first, None
+        outage = None if waiter is None else waiter.queue
+        reply = yield from retry_command(command, self.give_up, limits, outage, self._performer.tuning, first)
+        self.asked = True
+        return reply
+
+    def adopt(self, adopted: HandedOverLock | DirectGrant) -> CommandReply:
+        """Return the reply of a turn that adopts a lock. No request is sent."""
+        self._request.position, self._request.maybe_executed = None, False
+        self.asked = True
+        return adopted.make_reply()
+
+    def next(self, attempt: Attempt, pause: float) -> Program[Attempt | None]:
+        """Wait for the next turn: until a wake-up, or for ``pause`` seconds. Returns the attempt, or None if there is none
+        before ``give_up``."""
+        request, waiter, tuning = self._request, self._waiter, self._performer.tuning
+        if waiter is None or (now := clock.now()) >= self.give_up:
+            return None
+        if self.uncontended:
+            self.uncontended = False
+            return (yield from Wait(waiter, self.give_up))
+        if not attempt.address and not self.subscribed:
+            self.subscribed = True
+            # a change before the subscription sent no message
+            seconds = min(tuning.subscribe_timeout, self.give_up - now)
+            pause = 0.0 if (yield Subscribe(waiter.channel, seconds)) else pause
+        position, request.position = request.position, None  # passed on once: a wake-up may come between
+        return (yield from Wait(waiter, self.give_up, min(tuning.max_poll_interval, pause), position))
+
+    def end(self, pause: float | None = None) -> Program[None]:
+        """Leave the queue. ``pause`` is the time in seconds after which the next waiter asks; None for no change.
+
+        Raises:
+            LockBackendError: the head of the queue found the store down, and it was never this caller's turn.
+        """
+        request, waiter = self._request, self._waiter
+        if waiter is not None:
+            if not (self.uncontended and self._performer.end_uncontended(waiter.lock_id, None) is waiter):
+                most = self._performer.tuning.max_poll_interval
+                yield LeaveQueue(waiter, None if pause is None else min(most, pause), request.position)
+            request.waiter = None
+            if not self.asked and waiter.queue is not None and waiter.queue.failure is not None:
+                raise LockBackendError(waiter.queue.failure, transient=True)
+        request.waited = clock.now() - self.begin
+
+
 def wait_loop(
     requester: Requester[W_contra, V], request: W_contra, waiter: Waiter | None, verdict: V, limits: RetryLimits
 ) -> Program[V]:
     """Ask whenever this waiter's turn has come, until it has a verdict or the request's wait is over; without a wait
     once. Returns the last verdict, or the one given if it was never our turn: the head of the queue has asked for the
-    whole process.
-
-    Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for. It may
-    have been sent before this program began; unless its reply is still to be read, the loop begins with a wait.
-
-    If it fails, the owner of the request undoes what the request holds."""
-    tuning = requester.performer.tuning
-    begin = request.sent or clock.now()
-    give_up = begin + request.wait
-    request.waiter = waiter
-    first, request.first = request.first, None
-    attempted, final = request.sent > 0, False
-    uncontended = waiter is not None and (
-        first is not None or (not attempted and requester.performer.uncontended(waiter))
-    )
-    pause = 0.0
-    attempt: Attempt | None = UNQUEUED
-    if waiter is not None and not uncontended:
-        attempt = yield Wait(waiter, give_up)
+    whole process."""
+    turns = Turns(requester.performer, request, waiter)
+    attempt = yield from turns.first()
     while attempt is not None:
-        request.position, request.maybe_executed = None, attempt.adopted is None
-        command_reply = (
-            attempt.adopted.make_reply()
-            if attempt.adopted is not None
-            else (
-                yield from retry_command(
-                    requester._attempt_command(request, attempt),
-                    give_up,
-                    limits,
-                    None if waiter is None else waiter.queue,
-                    tuning,
-                    first,
-                )
-            )
-        )
-        first = None
-        attempted = True
-        verdict, final, pause, effects = requester._attempt_outcome(request, attempt, command_reply)
-        for effect in effects:  # noqa: UP028 - it may be sent replies
-            yield effect
-        if final or waiter is None or (now := clock.now()) >= give_up:
-            break
-        if uncontended:
-            uncontended = False
-            attempt = yield Wait(waiter, give_up)
-            continue
-        if not attempt.address and not request.subscribed:
-            request.subscribed = True
-            # a change before the subscription sent no message
-            pause = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else pause
-        position, request.position = request.position, None  # passed on once: a wake-up may come between
-        attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, pause), position)
-    if waiter is not None:
-        if not (uncontended and requester.performer.end_uncontended(waiter.lock_id, None) is waiter):
-            yield LeaveQueue(waiter, min(tuning.max_poll_interval, pause) if final else None, request.position)
-        request.waiter = None
-        if not attempted and waiter.queue is not None and waiter.queue.failure is not None:
-            # the head of the queue found the store down
-            raise LockBackendError(waiter.queue.failure, transient=True)
-    request.waited = clock.now() - begin
+        command_reply = yield from turns.ask(requester._attempt_command(request, attempt), limits)
+        verdict, final, pause = requester._attempt_outcome(request, attempt, command_reply)
+        if final:
+            yield from turns.end(pause)
+            return verdict
+        attempt = yield from turns.next(attempt, pause)
+    yield from turns.end()
     return verdict

@@ -22,7 +22,6 @@ from django_redis_locks.core.queue_values import DirectGrant, QueueOutage, Waite
 from django_redis_locks.core.tuning import DEFAULT, Tuning
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
-from django_redis_locks.primitives.shared.acquire_program import Attempts
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 
@@ -32,7 +31,6 @@ from .plans import Plan
 _OPAQUE = (
     Engine,
     LockSpec,
-    Attempts,
     threading.Thread,
     Tuning,
     Plan,
@@ -57,7 +55,9 @@ _PAST_ALIKE = {"next_try", "begin"}
 
 _DEAD_LOCALS = {
     "retry_command": {"reply", "text", "now", "left"},
-    "wait_loop": {"command_reply", "effect", "now", "position"},
+    "_taking_turns": {"command", "outcome_unknown", "sent"},
+    "ask": {"reply"},
+    "next": {"now", "position", "seconds"},
     "releasing": {"_"},
 }
 """Locals of programs that are assigned again before their next use, wherever the program is suspended."""

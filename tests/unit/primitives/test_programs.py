@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
-from django_redis_locks.primitives.shared.acquire_program import Attempts
+from django_redis_locks.primitives.shared.acquire_program import _replace_token
 from django_redis_locks.primitives.shared.extend import extending
 from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
@@ -145,7 +145,7 @@ def test_token_that_is_cleaned_up_is_not_requested_again(scenario: Scenario) -> 
     """[H2] The cleanup would free the lock that is granted to it."""
     request = AcquireRequest(3.0, owners.current_owner(), None)
     token = request.token
-    (cleanup,) = Attempts(scenario.process.lock().spec)._replace_token(request)
+    (cleanup,) = _replace_token(scenario.process.lock().spec, request)
     assert cleanup.delete.args == (token,) != (request.token,)
 
 
