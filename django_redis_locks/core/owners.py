@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | ForeignThread"
 
+Loop: TypeAlias = asyncio.AbstractEventLoop
+
 running_loop = events._get_running_loop
 """Return the event loop that runs in this thread, or None. The C function, which doesn't raise."""
 
@@ -60,7 +62,7 @@ def current_owner() -> Owner:
     return owner_in(running_loop())
 
 
-def owner_in(loop: asyncio.AbstractEventLoop | None) -> Owner:
+def owner_in(loop: Loop | None) -> Owner:
     """Return the running task of the loop that runs in this thread, or the thread outside of a task."""
     task = None if loop is None else asyncio.current_task(loop)
     return here.owner if task is None else task

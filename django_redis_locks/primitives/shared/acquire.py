@@ -21,8 +21,6 @@ from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
 from .retry import FirstReply
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from .lock_spec import LockSpec, SpecifiedLock
 
 _ALREADY_HELD = (
@@ -40,7 +38,7 @@ _KEPT_BY_TRANSACTION = (
 
 
 def new_request(
-    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: AbstractEventLoop | None, block: int = 0
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, loop: owners.Loop | None, block: int = 0
 ) -> AcquireRequest | None:
     """Return the request of this caller, with the command of the straight attempt if it is likely to succeed. None if the
     answer is no without asking the store. ``loop`` is the running loop of an asynchronous caller."""
