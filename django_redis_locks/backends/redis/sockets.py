@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import struct
+from pathlib import Path
 from typing import Any
 
 _ABORT = struct.pack("ii", 1, 0)
@@ -93,9 +94,14 @@ def interrupt(sock: Any) -> None:
 
 def close_inherited(sock: Any) -> None:
     """Close a forked child's copy of a socket without sending anything to the server."""
-    if sock is not None:
-        plain = getattr(sock, "_sock", sock)  # asyncio wraps it
+    if sock is None:
+        return
+    plain = getattr(sock, "_sock", sock)  # asyncio wraps it
+    try:
         try:
             os.close(plain.detach())
-        except OSError:
-            pass
+        except TypeError:  # uvloop will close the number of the descriptor: until then no other file may get it
+            with Path(os.devnull).open("rb") as null:
+                os.dup2(null.fileno(), plain.fileno(), inheritable=False)
+    except OSError:
+        pass

@@ -394,9 +394,10 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
     eventually(lambda: len(server.links) == 3)
 
 
-def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: ScriptedServer, loops: str) -> None:
     """[H18] Also after a fork without Python's hooks. The parent's connection stays usable."""
-    runner = asyncio.Runner()
+    runner = asyncio.Runner(loop_factory=pytest.importorskip(loops).new_event_loop)
     connections = make()
 
     async def talk() -> Any:
@@ -406,7 +407,7 @@ def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: Scri
         loop_connection = connections._by_loop[runner.get_loop()]()
         assert loop_connection._current_if_usable() is None
         asyncio.events._set_running_loop(None)
-        assert asyncio.run(talk()) == b"PONG"
+        assert asyncio.Runner(loop_factory=type(runner.get_loop())).run(talk()) == b"PONG"
 
     assert runner.run(talk()) == b"PONG"
     in_child(unaware)
