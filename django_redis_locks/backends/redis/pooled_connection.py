@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import system_now as now
 from .idle import lifetime
 from .redispy import drop
-from .resp import RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader
+from .resp import NOT_SIMPLE, RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, read_simple
 from .sockets import use_kernel_timeout
 
 if TYPE_CHECKING:
@@ -127,6 +127,14 @@ def read_reply(connection: PooledConnection, data: bytes, started: float) -> Any
     Args:
         data: the first bytes, which are already read.
     """
+    if connection.on_reply is not None and (posted := read_simple(data)) is not NOT_SIMPLE:  # it has arrived before
+        connection.report(posted)
+        try:
+            data = connection.recv(RECV_BUFFER)
+        except BlockingIOError:
+            data = keep_receiving(connection, started)
+        if (reply := read_simple(data)) is not NOT_SIMPLE:
+            return reply
     owed = connection.on_reply is not None
     replies = read_replies(connection, data, 1 + owed, connection.deadline_after(started))
     if owed:
