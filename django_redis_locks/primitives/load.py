@@ -128,9 +128,10 @@ class ClaimRequest(WaitRequest):
         override: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
         extra_interval: if another caller has the claim, one caller in this number of milliseconds gets
             ``UNCOORDINATED``.
+        on_busy: called whenever another caller has the claim.
     """
 
-    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "override", "renew_for", "token")
+    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "on_busy", "override", "renew_for", "token")
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class ClaimRequest(WaitRequest):
         fresh_above: int = NEVER_FRESH,
         override: int = 0,
         extra_interval: int | None = None,
+        on_busy: Callable[[], object] | None = None,
         token: str = "",
     ) -> None:
         self.wait = wait  # as WaitRequest does, without the call of super()
@@ -151,6 +153,7 @@ class ClaimRequest(WaitRequest):
         self.fresh_above = fresh_above
         self.override = override
         self.extra_interval = extra_interval
+        self.on_busy = on_busy
         self.busy = False
         if getpid() != forks.known_pid:
             forks.pid()
@@ -297,11 +300,14 @@ class LoadLease:
         request.position = claim.position
         if claim.verdict == BUSY:
             request.busy = True
+            if request.on_busy is not None:
+                request.on_busy()
         elif claim.verdict == CLAIMED and request.renew_for:
             claim.hold = self._make_hold(request, sent)
             self.performer.watch(claim.hold, self.renew_command, request.lease)
 
     def _make_hold(self, request: ClaimRequest, sent: float) -> LoadHold:
+        loop: Any = request.loop
         hold = LoadHold(
             self.lock_id,
             self.keys.lease,
@@ -313,8 +319,8 @@ class LoadLease:
             lease=request.lease,
             sent=sent,
             renew_for=request.renew_for,
-            owner=owners.current_owner(),
-            loop=request.loop,
+            owner=owners.owner_in(loop),
+            loop=loop,
             on_lost=None,
             outcome_unknown=False,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from django_redis_locks.cache import XFetch, get_or_load, get_or_load_many, inva
 from tests.cache.backends import DUMMY, FILES, HERE, REDIS, THERE, at, redis_caches
 from tests.cache.callers import ON_REDIS, PROXIED, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import lease_key, readers_waiting, record_load_commands, waiters_key
+from tests.probes.cache import before_command, followers, lease_key, readers_waiting, record_load_commands, waiters_key
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
@@ -70,6 +71,30 @@ def test_concurrent_reads_share_a_round_trip(
     proxy.deliver()
     assert {future.result(PATIENCE).value for future in others} == {"v"}
     assert sent_commands() == ["load/get"] * 2
+
+
+def test_callers_that_wait_for_a_read_without_a_value_sleep_until_its_claim_is_answered(
+    redis_pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many threads that run before that would delay the claim."""
+    others: list[Future[Any]] = []
+    waiting: list[int] = []
+
+    def begin_other() -> None:
+        if not others:
+            others.append(threads.submit(get_or_load, "k", Loader("x"), cache=HERE))
+            eventually(lambda: readers_waiting(HERE) == 1)
+
+    def load() -> str:
+        eventually(lambda: (readers_waiting(HERE), followers(HERE)) == (0, 1))
+        return "v"
+
+    before_command(monkeypatch, "load/get", begin_other, HERE)
+    before_command(monkeypatch, "load/claim", lambda: waiting.append(readers_waiting(HERE)), HERE)
+    with ThreadPoolExecutor() as threads:
+        assert get_or_load("k", load, cache=HERE) == "v"
+        assert others[0].result(PATIENCE) == "v"
+    assert waiting == [1]
 
 
 def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, redis_client: redis.Redis) -> None:

@@ -85,7 +85,11 @@ def get_in_thread(request: LoadRequest, first_read: CachedValue | None = None) -
             if first_read.value is not MISSING and not with_lifetime and not transactions.any_pending():
                 metrics.count(coordinator.alias, metrics.HITS)
                 return LoadResult(first_read.value, "hit")
-    return run(get_value(request, first_read), coordinator.performer)
+    try:
+        return run(get_value(request, first_read), coordinator.performer)
+    finally:
+        if request.wake_readers is not None:
+            request.wake_readers()
 
 
 def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Program[LoadResult[Any]]:
@@ -168,6 +172,8 @@ def _follow(
     inside which this caller runs."""
     single_flight = request.coordinator.single_flight
     try:
+        if request.wake_readers is not None:
+            request.wake_readers()
         leader_needs_thread = loaders.may_run_sync_code_of(inflight.leader_loop)
         wait_until = min(until, clock.now() + request.lease / 1000) if leader_needs_thread else until
         outcome: LoadOutcome | None = yield Follow(single_flight, inflight, wait_until, leader_needs_thread)

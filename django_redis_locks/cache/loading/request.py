@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class LoadRequest:
-    """The request of one caller for one value: its key, loader and options. It never changes; the state of a load is in
-    the program that carries it out.
+    """The request of one caller for one value: its key, loader and options. It doesn't change once its value is
+    read; the state of a load is in the program that carries it out.
 
     Attributes:
         user_key: the key as the caller passed it; ``key``: as the cache stores it.
@@ -42,6 +42,9 @@ class LoadRequest:
         deadline: when the caller stops waiting for any load, on the monotonic clock.
         ttl: seconds for which a value stays fresh; None: forever, or each value has its own ttl.
         cacheable: loaded values are stored: their ttl is positive.
+        needs_lifetime: reads must return the remaining lifetime of the value, for ``stale`` or ``early``.
+        wake_readers: wakes the callers of the process that wait for this caller's read, which found no value. They wait
+            until its claim is answered: hundreds of threads that run before that would delay it.
     """
 
     coordinator: CacheCoordinator
@@ -57,7 +60,9 @@ class LoadRequest:
     key: str = field(init=False)
     ttl: float | None = field(init=False)
     cacheable: bool = field(init=False)
+    needs_lifetime: bool = field(init=False)
     deadline: float = field(init=False, default=inf)
+    wake_readers: Callable[[], object] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Make the key, and the default name."""
@@ -74,6 +79,7 @@ class LoadRequest:
         ttl: Any = self.options.ttl
         self.ttl = coordinator.default_ttl if ttl is DEFAULT_TIMEOUT else None if callable(ttl) else ttl
         self.cacheable = self.ttl is None or self.ttl > 0
+        self.needs_lifetime = self.options.stale > 0 or self.options.early is not None
 
     @cached_property
     def load(self) -> LoadLease:
@@ -84,11 +90,6 @@ class LoadRequest:
     def lock_id(self) -> LockId:
         """The address of the load in the store."""
         return self.load.lock_id
-
-    @property
-    def needs_lifetime(self) -> bool:
-        """Whether reads must return the remaining lifetime of the value, for ``stale`` or ``early``."""
-        return self.options.stale > 0 or self.options.early is not None
 
     @property
     def lease(self) -> int:
@@ -159,4 +160,5 @@ class LoadRequest:
             fresh_above=fresh_above,
             override=override,
             extra_interval=extra_interval,
+            on_busy=self.wake_readers,
         )

@@ -151,6 +151,9 @@ def run_load(
     """
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
+    if request.wake_readers is not None:
+        request.wake_readers()
+        request.wake_readers = None
     stamps = (yield from groups.begin_load(request, claim, before)) if request.group_keys and claim is not None else ()
     context = inflight.context = loaders.LoadContext(request.user_key, before.value)
     completion = LoadCompletion(request, claim, context, None if loader_call is None else loader_call.isolation, stamps)

@@ -8,6 +8,7 @@ since another loop may be blocked.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...core import clock
@@ -29,7 +30,8 @@ ABSENT = -2, None
 
 
 def read_now(request: LoadRequest, *, with_lifetime: bool) -> tuple[int, Any] | None:
-    """Read a value in this thread, as ``read_shared`` does, before there is a program.
+    """Read a value in this thread, as ``read_shared`` does, before there is a program. If there is none, the callers
+    that wait for this read aren't woken here but by ``request.wake_readers``.
 
     Returns:
         The remaining milliseconds of the value, and its data. None if another caller is reading it.
@@ -49,7 +51,10 @@ def read_now(request: LoadRequest, *, with_lifetime: bool) -> tuple[int, Any] | 
         outcome = LoadOutcome(reply)
         return reply
     finally:
-        reads.finish(key, read, outcome)
+        if outcome.value == ABSENT:
+            request.wake_readers = partial(reads.finish, key, read, outcome)
+        else:
+            reads.finish(key, read, outcome)
 
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
