@@ -97,10 +97,12 @@ def test_the_index_forgets_old_entries_two_hundred_at_a_time(lock: Lock, direct:
     old = {f"lock:{{0}}:k:old:{number}": now - 3_601_000 - number for number in range(300)}
     direct.zadd(INDEX, {**old, "lock:{0}:k:young": now - 3_500_000})
     left = set()
-    while 1 not in left:
+    for _ in range(5000):
         direct.set(FENCE, 9_007_199_254_740_004)
         with lock:
             left.add(direct.zcard(INDEX) - 1)
+        if 1 in left:
+            break
     assert left - {301} == {101, 1}  # the very first acquire may be the one in a hundred
     assert direct.zrange(INDEX, 0, -1) == [b"lock:{0}:k:young"]
 
