@@ -30,6 +30,15 @@ def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
     assert caches[HERE].get("k") == "new"
 
 
+def test_follower_of_an_unstored_load_that_another_process_invalidates_loads_again(callers: Callers) -> None:
+    """[S3] The value of a void claim is outdated, even if it isn't to be stored."""
+    loading = callers.begin_load("old", "new", store_if=lambda _: False)
+    callers.call(invalidate, "k", **at(THERE))
+    (following,) = callers.follow(loading, store_if=lambda _: False)
+    assert loading.finish() == "old"
+    assert following.result(PATIENCE).value == "new"
+
+
 def test_caller_during_a_guarded_write_gets_the_written_value(callers: Callers) -> None:
     """[S4] It waits for the write instead of loading."""
     with write_guard("k", **at(HERE)):

@@ -119,11 +119,13 @@ class LoadCompletion:
             connections = yield from transactions.connections_around(options.store_in_atomic)
             source: Source = "unlocked" if claim is None and request.cacheable else "loaded"
             if not is_stored:
+                leader_only = bool(connections)
                 if claim is not None:
                     ttl = request.coordinator.engine.tuning.unstored_note_ttl
-                    yield from give_up_claim(request, claim, ttl, REASON_NOT_STORED)
+                    owned = yield from give_up_claim(request, claim, ttl, REASON_NOT_STORED)
+                    leader_only = leader_only or not owned
                 return LoadOutcome(
-                    value, source, values=values, leader_only=bool(connections), as_of=self.current_until
+                    value, source, values=values, leader_only=leader_only, as_of=self.current_until
                 ), "unstored"
             if claim is None and not connections:
                 return LoadOutcome(value, source, values=values, as_of=self.current_until), "unstored"
