@@ -416,7 +416,7 @@ def test_waiters_of_other_threads_time_out_when_time_has_passed(
     with hold_lock("import"):
         for call in (lambda: locks.lock("import").acquire(timeout=25), lambda: asyncio.run(wait_for_lock())):
             waiter = pool.submit(call)
-            while not locks["default"].engine.queued(locks.lock("import").lock_id):
+            while locks.lock("import").lock_id not in locks["default"].engine.queued:
                 pass
             manual_clock.advance(24)
             assert not waiter.done()
