@@ -141,6 +141,16 @@ def test_groups_of_a_cached_function_are_templates(redis_cache: None) -> None:
         cached("k", groups=lambda key: [key])
 
 
+@pytest.mark.parametrize("name", ["a:b", "a b", "a%3Ab", "{a}", "é\n" + 300 * "x"])
+def test_group_of_a_template_has_the_name_that_an_f_string_has(cache_pair: str, name: str) -> None:
+    """Otherwise an invalidation would find no values, and no error would show it."""
+    values = iter(range(2))
+    members = cached("members:{team:hash}", ttl=60, groups=["team:{team}"], **at(HERE))(lambda team: next(values))
+    assert [members(name), members(name)] == [0, 0]
+    invalidate(groups=[f"team:{name}"], **at(HERE))
+    assert members(name) == 1
+
+
 def test_value_is_not_stored_if_the_cache_keeps_no_stamp(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.CACHES = {"default": {"BACKEND": DUMMY}}
     assert [get_or_load("k", lambda value=value: value, **ADA) for value in (1, 2)] == [1, 2]  # type: ignore[misc]

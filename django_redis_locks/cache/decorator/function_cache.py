@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from asgiref.sync import async_to_sync
 
@@ -23,8 +24,9 @@ from ..values import CachedValue
 from .keys import key_maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
+    from ...core.key_templates import Field
     from ..loading.coordinator import CacheCoordinator
     from ..results import Source
 
@@ -62,7 +64,9 @@ class FunctionCache:
         self._is_class_method = _looks_like_class_method(function)
         self._location = location
         self._options = {name: value for name, value in options.items() if name != "groups"}
-        self._group_makers = [templates.compile_template(group, function) for group in options.get("groups", ())]
+        self._group_makers = [
+            templates.compile_template(group, function, fill=_unescaped) for group in options.get("groups", ())
+        ]
         # A job loads one value, so batches aren't handed over to workers
         self._many_options = dict(self._options)
         if options.get("refresh") == "celery":
@@ -247,6 +251,11 @@ class FunctionCache:
     def _refuse_async(self, alternative: str) -> None:
         if self.asynchronous:
             raise TypeError(f"{self.label} is asynchronous: await its .{alternative}()")
+
+
+def _unescaped(field: Field, names: Mapping[str, Any]) -> str:
+    """Fill a field of a group's name as an f-string would: callers of ``invalidate(groups=...)`` write the name."""
+    return unquote(field.fill(names))
 
 
 def _looks_like_class_method(function: Any) -> bool:

@@ -23,7 +23,7 @@ from ...conf import cache_settings as servers
 from ...conf.reload import on_settings_change
 from ...core import clock, durations
 from ...core.forks import ForkSafeLock
-from ...core.keys import KeyLayout, LockId
+from ...core.keys import KeyLayout, LockId, escape
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, engine_of, locks
 from ...primitives.load import LoadKeys, LoadLease
@@ -136,7 +136,7 @@ class CacheCoordinator:
             raise TypeError(
                 f"groups need a cache that pickles its values: the serializer of {self.alias!r} changes tuples"
             )
-        keys = [f"load-group:{name}" for name in group_names(groups, "groups")]
+        keys = [f"load-group:{escape(name)}" for name in group_names(groups, "groups")]
         return tuple((key, self.key(key, version)) for key in keys)
 
     def generations(self) -> list[str]:
