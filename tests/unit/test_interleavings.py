@@ -83,7 +83,7 @@ def case(
 
 
 CASES = {
-    "two and one": case((A, A), (A,), min_states=2_300),
+    "two and one": case((A, A), (A,), min_states=2_100),
     "two by one, one fault": case((A,), (A,), faults=1, min_states=4_000),
     "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow", "late"}, min_states=45_000),
     "one by two, one fault": case((A, A), faults=1, min_states=2_800),
@@ -95,7 +95,7 @@ CASES = {
     "one attempt without waiting": case((STAYS,), (ASKS_ONCE,), faults=1, min_states=1_500),
     "a holder extends": case((EXTENDS,), (A,), faults=1, min_states=5_000),
     "a holder retries its release": case((INSISTS,), (A,), faults=2, kinds={"reply"}, max_states=9_000),
-    "two and one, a cancellation": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, min_states=45_000),
+    "two and one, a cancellation": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, min_states=44_000),
     "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, min_states=1_400),
 }
 

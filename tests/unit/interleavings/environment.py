@@ -14,9 +14,10 @@ from django_redis_locks.backends.memory import locks as memory_locks
 from django_redis_locks.backends.memory import records as memory_records
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
+from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine import local_queues, wait_queue
-from django_redis_locks.primitives.shared import requests
+from django_redis_locks.primitives.shared import acquire, requests
 
 TICK = 2.0**-20
 """About a microsecond. Time passes in whole ticks, so that sums of durations are exact."""
@@ -98,6 +99,7 @@ def deterministic_environment() -> Iterator[None]:
         patch.setattr(HandedOverLock, "report_vanished", gone)
         patch.setattr(tokens, "mint_token", environment.mint_token)
         patch.setattr(requests, "mint_id", lambda: 1)
+        patch.setattr(acquire, "_issue", lambda lock, request, hold: Grant(hold, lock, request.grant_id))
         for module in (memory_locks, memory_records, memory_store):
             patch.setattr(module, "monotonic", lambda: environment.now)
             patch.setattr(module, "micros", lambda: environment.enqueued_at)

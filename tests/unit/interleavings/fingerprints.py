@@ -23,7 +23,7 @@ from django_redis_locks.core.tuning import DEFAULT, Tuning
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
-from django_redis_locks.primitives.shared.requests import Busy, Granted
+from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, Granted
 
 from .environment import FIRST_ARRIVAL, RecordingEvent, Timestamp
 from .plans import Plan
@@ -45,6 +45,7 @@ _IGNORED_ATTRIBUTES = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "open_grants", "lock_id", "key", "name", "alias"},
     Grant: {"lock"},
     Waiter: {"caller", "terms"},
+    AcquireRequest: {"sent"},
     DirectGrant: {"fence"},
     LocalQueues: {"_mutex"},
 }
@@ -58,7 +59,9 @@ _DEAD_LOCALS = {
     "_taking_turns": {"command", "outcome_unknown", "sent"},
     "ask": {"reply"},
     "next": {"now", "position", "seconds"},
-    "releasing": {"_"},
+    "acquiring_straight": {"grant", "reply"},
+    "releasing_straight": {"first", "reply", "sent"},
+    "releasing": {"_", "first"},
 }
 """Locals of programs that are assigned again before their next use, wherever the program is suspended."""
 

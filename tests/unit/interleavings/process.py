@@ -39,13 +39,12 @@ from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.acquire import handle_failure
-from django_redis_locks.primitives.shared.acquire_program import acquiring
 from django_redis_locks.primitives.shared.extend import extending
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
-from django_redis_locks.primitives.shared.release import releasing
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
 
+from . import straight
 from .environment import RecordingEvent, Timestamp, environment
 from .plans import Plan
 
@@ -174,7 +173,7 @@ class Process:
             lease = round(contender.plan.lease * 1000)
             request.waiter = Waiter(LOCK_ID, contender.plan.loop, KEYS.inbox, lease, request)
         contender.phase = "asking"
-        contender.program = acquiring(self.locks[index].spec, contender.acquire_request)
+        contender.program = straight.acquiring_straight(self.locks[index], request)
         self._run(index, contender.program.send, None)
         if isinstance(contender.effect, Wait):
             self._run_effect(index)
@@ -265,7 +264,7 @@ class Process:
         assert contender.grant is not None
         assert contender.grant.hold.release_grant(contender.grant.id)
         contender.phase = "leaving"
-        contender.program = releasing(lock.spec, contender.grant.hold, contender.plan.loop)
+        contender.program = straight.releasing_straight(lock, contender.grant, contender.plan.loop)
         self._run(index, contender.program.send, None)
         if isinstance(contender.effect, HandOver):
             self._run_effect(index)
