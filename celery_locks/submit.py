@@ -45,8 +45,7 @@ _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 _MAX_DUPLICATED: Final = 1024
 
 _duplicated: set[str] = set()
-"""Keys of which the last submission was a duplicate. The next one reads the record before it tries to reserve the key: it
-is probably a duplicate too, and to read takes less than to be refused."""
+"""Keys whose last submission was a duplicate. The next one probably is, too: it reads the record before it reserves it."""
 
 
 def submit(

@@ -45,7 +45,7 @@ LOCAL = {
         "release_in_background",
     },
     Grant: {"remaining", "waits_for_transaction"},
-    RecordRef: set(),
+    RecordRef: {"peek", "post"},  # of submissions, which are synchronous
     Backend: {
         "validation_error",
         "close",

@@ -146,7 +146,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},
-    "RecordRef": {"keys", "lock_id", "performer", "prepared_put", "options"},
+    "RecordRef": {"keys", "lock_id", "options", "peek", "performer", "post", "prepared_put"},
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
 """Members without underscore that aren't public. Generators aren't public either."""

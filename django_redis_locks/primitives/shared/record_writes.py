@@ -40,7 +40,7 @@ class RecordWrites(RecordPrograms):
             del reply  # an error and a frame that refer to each other stay in memory
         return run(self._putting(write, first), self.performer)
 
-    def _peek(self) -> Record | None:
+    def peek(self) -> Record | None:
         """Read the record without its lease, by a plain GET. ``lease_left`` is nan."""
         try:
             record: Record | None = self.performer.handlers[Command](self._peek_command())
@@ -48,7 +48,7 @@ class RecordWrites(RecordPrograms):
             return run(self._getting(), self.performer)
         return record
 
-    def _post(self, expected: Record, fields: Mapping[str, Any], expire: Duration, show_in_admin: ShowInAdmin) -> None:
+    def post(self, expected: Record, fields: Mapping[str, Any], expire: Duration, show_in_admin: ShowInAdmin) -> None:
         """Write as ``put``, without waiting for the reply. A write that the store may not have carried out is repeated in
         the background, until the lease of the expected record would end."""
         write = self._prepare_write(expected, fields, expire, False, show_in_admin=show_in_admin)

@@ -44,11 +44,11 @@ def test_submission_after_a_duplicate_reads_the_record_first(project_app: Celery
 def test_record_is_read_without_its_lease_by_a_plain_command(settings: Any, redis_url: str, store: str) -> None:
     settings.REDIS_LOCKS = MEMORY if store == "memory" else {"default": {"LOCATION": redis_url}}
     ref = locks.record("peeked")
-    assert ref._peek() is None
+    assert ref.peek() is None
     ref.put(None, {"text": "a b\r\n", "list": [1, None]})
-    (peeked, read) = ref._peek(), ref.get()
+    (peeked, read) = ref.peek(), ref.get()
     assert peeked is not None
     assert read is not None
     assert (peeked.version, peeked.fields) == (read.version, read.fields)
     with locks.lock("locked"), pytest.raises(LockKeyError, match="holds a lock"):
-        locks.record("locked")._peek()
+        locks.record("locked").peek()

@@ -132,13 +132,13 @@ def test_posted_write_that_the_server_refuses_is_repeated(ref: RecordRef, redis_
     assert record is not None
     with redis.Redis.from_url(redis_url) as direct:
         direct.script_flush()
-    ref._post(record, {"state": "queued"}, 3600, "queued")
+    ref.post(record, {"state": "queued"}, 3600, "queued")
     ref.get()
     engine().wait_until_idle(PATIENCE)
     written = ref.get()
     assert written is not None
     assert written.fields == {"state": "queued"}
-    ref._post(record, {"state": "late"}, 3600, "queued")  # the record has changed since
+    ref.post(record, {"state": "late"}, 3600, "queued")  # the record has changed since
     assert (read := ref.get()) is not None
     assert read.version == written.version
 
@@ -148,7 +148,7 @@ def test_backend_is_closed_after_the_replies_that_have_arrived(ref: RecordRef, m
     record = ref.put(None, {}).record
     assert record is not None
     monkeypatch.setattr(RecordRef, "_check_posted", lambda *arguments: reported.append(arguments[-1]))
-    ref._post(record, {"state": "queued"}, 3600, "queued")
+    ref.post(record, {"state": "queued"}, 3600, "queued")
     await_reply(engine().backend._pool)
     engine().backend.close()
     assert [type(reply) for reply in reported] == [int]
@@ -162,7 +162,7 @@ def test_write_waits_for_its_reply_if_no_thread_can_be_started(ref: RecordRef, m
     assert record is not None
     monkeypatch.setattr(sync_connections.timers, "call_at", fail)
     monkeypatch.setattr(engine().backend._pool, "_receive_scheduled", False)
-    ref._post(record, {"state": "queued"}, 3600, "queued")
+    ref.post(record, {"state": "queued"}, 3600, "queued")
     assert all(connection.on_reply is None for connection in engine().backend._pool._idle)
     written = ref.get()
     assert written is not None
