@@ -55,7 +55,7 @@ def force_releasing(spec: LockSpec, fence: int | None) -> Program[bool]:
         reply, _, outcome_unknown = yield from spec.sending(command, limits=limits)
         if reply == FENCE_REQUESTED:
             yield Sleep(tuning.fence_request_interval)
-    freed = bool(reply) or outcome_unknown  # by the attempt whose reply was lost
+    freed = bool(reply) or outcome_unknown  # by an attempt that got no reply
     if freed:  # all local waiters ask the store, so that none adopts a lock that was freed
         yield NotifyWaiters(spec.lock_id, passed_on=False)
     return freed
