@@ -179,6 +179,18 @@ def test_value_that_a_full_server_refuses_is_returned(callers: Callers, make_ser
 
 
 @ON_REDIS
+def test_full_server_still_serves_the_values_that_it_has(callers: Callers, make_server: Any, settings: Any) -> None:
+    """A miss, whose claim it refuses, doesn't make hits load."""
+    server = make_server(maxmemory_policy="noeviction")
+    settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(server.url())}
+    assert callers.value("popular", "cached") == "cached"
+    with redis.Redis.from_url(server.url()) as client:
+        client.config_set("maxmemory", 1)
+    assert callers.load("missing", "loaded").source == "unlocked"
+    assert callers.value("popular", "loaded again") == "cached"
+
+
+@ON_REDIS
 def test_value_that_cannot_be_unpickled_is_loaded_again(
     callers: Callers, redis_client: redis.Redis, caplog: Any
 ) -> None:

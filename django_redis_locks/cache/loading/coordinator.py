@@ -175,14 +175,14 @@ class CacheCoordinator:
         return self._down_until > 0.0 and clock.now() < self._down_until
 
     def record_failure(self, failure: LockBackendError) -> None:
-        """Count and log a failure of the store. After a transient one no requests are sent to it for a moment; a
-        refusal, which may concern one key only, has no such effect."""
+        """Count and log a failure of the store. If it can't be reached, no requests are sent to it for a moment. One that
+        refuses, as a full server refuses claims, may still serve values."""
         now = clock.now()
         metrics.count(self.alias, metrics.DOWN)
         if now >= self._no_log_until:
             self._no_log_until = now + OUTAGE_LOG_INTERVAL
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
-        if failure.transient:
+        if failure.unreachable:
             self._down_until = now + self.performer.tuning.lease_store_backoff
 
     def backs_off(self, key: str) -> bool:
