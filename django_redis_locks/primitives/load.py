@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from os import getpid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ..core import clock, forks, owners, tokens
+from ..core import clock, owners
 from ..core.commands import Command, Program
 from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError
@@ -22,7 +21,7 @@ from ..core.hold import Hold, State, mint_id
 from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import parse_array, parse_bool, parse_int, parse_text
 from ..core.runner import run_twice_if_interrupted
-from .shared.requests import NOT_QUEUED, WaitRequest
+from .shared.requests import NOT_QUEUED, ClaimRequest
 from .shared.retry import CommandReply, FirstReply, RetryLimits, retry_command
 from .shared.wait_loop import UNQUEUED, Outcome, wait_loop
 
@@ -116,48 +115,6 @@ class LoadHold(Hold):
         if self.on_void is not None:
             self.on_void()
         return False
-
-
-class ClaimRequest(WaitRequest):
-    """A request to claim a load.
-
-    Args:
-        lease: milliseconds until the claim ends unless it is renewed.
-        renew_for: seconds for which the claim is renewed; 0 for no renewal.
-        fresh_above: a value with more than these milliseconds left counts as fresh.
-        override: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
-        extra_interval: if another caller has the claim, one caller in this number of milliseconds gets
-            ``UNCOORDINATED``.
-        on_busy: called whenever another caller has the claim.
-    """
-
-    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "on_busy", "override", "renew_for", "token")
-
-    def __init__(
-        self,
-        wait: float,
-        loop: object,
-        *,
-        lease: int,
-        renew_for: float = 0.0,
-        fresh_above: int = NEVER_FRESH,
-        override: int = 0,
-        extra_interval: int | None = None,
-        on_busy: Callable[[], object] | None = None,
-        token: str = "",
-    ) -> None:
-        self.wait = wait  # as WaitRequest does, without the call of super()
-        self.loop = loop
-        self.lease = lease
-        self.renew_for = renew_for
-        self.fresh_above = fresh_above
-        self.override = override
-        self.extra_interval = extra_interval
-        self.on_busy = on_busy
-        self.busy = False
-        if getpid() != forks.known_pid:
-            forks.pid()
-        self.token = token or tokens.mint_token()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from django_redis_locks.primitives.load import (
     FRESH,
     UNCOORDINATED,
     Claim,
-    ClaimRequest,
     LoadKeys,
     LoadLease,
 )
@@ -28,6 +27,7 @@ from django_redis_locks.primitives.shared.load_commands import (
     read_command,
     unblock_command,
 )
+from django_redis_locks.primitives.shared.requests import ClaimRequest
 from django_redis_locks.primitives.shared.retry import DEFAULT_LIMITS, retry_command
 from tests.probes.engine import engine
 

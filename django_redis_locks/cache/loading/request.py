@@ -12,7 +12,8 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from ...core import clock
 from ...core.keys import default_name
 from ...core.owners import running_loop
-from ...primitives.load import NEVER_FRESH, ClaimRequest
+from ...primitives.load import NEVER_FRESH
+from ...primitives.shared.requests import ClaimRequest
 from .. import metrics
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND, CachedValue, Envelope, value_with_lifetime

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.commands import Program
-    from ...primitives.load import Claim, ClaimRequest
+    from ...primitives.load import Claim
+    from ...primitives.shared.requests import ClaimRequest
     from ..results import Source
     from .request import LoadRequest
     from .singleflight import InflightLoad

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from os import getpid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...core import owners, tokens
+from ...core import forks, owners, tokens
 from ...core.hold import mint_id
 from ...core.queue_values import QueuePosition
 from ...core.tuning import BACKEND_WAIT
@@ -143,3 +144,45 @@ class AcquireRequest(WaitRequest):
         self.token = tokens.mint_token()
         self.grant_id = mint_id()
         """The id of the grant that is made on success."""
+
+
+class ClaimRequest(WaitRequest):
+    """A request to claim a load.
+
+    Args:
+        lease: milliseconds until the claim ends unless it is renewed.
+        renew_for: seconds for which the claim is renewed; 0 for no renewal.
+        fresh_above: a value with more than these milliseconds left counts as fresh.
+        override: 0, ``OVERRIDE_CLAIM`` or ``OVERRIDE_FAILURE``.
+        extra_interval: if another caller has the claim, one caller in this number of milliseconds gets
+            ``UNCOORDINATED``.
+        on_busy: called whenever another caller has the claim.
+    """
+
+    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "on_busy", "override", "renew_for", "token")
+
+    def __init__(
+        self,
+        wait: float,
+        loop: object,
+        *,
+        lease: int,
+        renew_for: float = 0.0,
+        fresh_above: int,
+        override: int = 0,
+        extra_interval: int | None = None,
+        on_busy: Callable[[], object] | None = None,
+        token: str = "",
+    ) -> None:
+        self.wait = wait  # as WaitRequest does, without the call of super()
+        self.loop = loop
+        self.lease = lease
+        self.renew_for = renew_for
+        self.fresh_above = fresh_above
+        self.override = override
+        self.extra_interval = extra_interval
+        self.on_busy = on_busy
+        self.busy = False
+        if getpid() != forks.known_pid:
+            forks.pid()
+        self.token = token or tokens.mint_token()
