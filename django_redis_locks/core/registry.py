@@ -88,7 +88,10 @@ class Registry:
         lock_id, by_lock = grant.hold.lock_id, self._by_lock
         with self._mutex:
             self._grants[grant.id] = grant
-            by_lock[lock_id] = [*by_lock[lock_id], grant] if lock_id in by_lock else [grant]
+            try:
+                by_lock[lock_id] = [*by_lock[lock_id], grant] if lock_id in by_lock else [grant]
+            except KeyError:  # the garbage collector ran between the two, and released the last other grant
+                by_lock[lock_id] = [grant]
         count, top = len(self._grants), grant_stack.top.get()
         if top is not None and top[2] > grant_stack.FEW + 2 * count:
             top = grant_stack.without_released(self._grants)

@@ -111,6 +111,20 @@ def test_released_grant_is_not_registered(lock: Lock) -> None:
     assert gone() is None
 
 
+def test_grant_is_registered_if_the_collector_releases_the_other_one_meanwhile(lock: Lock) -> None:
+    """It may end an abandoned generator, whose block had lost the lock, at any step."""
+
+    class CollectedTable(dict[Any, Any]):
+        def __contains__(self, lock_id: object) -> bool:
+            return self.pop(lock_id, None) is not None
+
+    with lock as grant:
+        fresh = Registry()
+        fresh._by_lock = CollectedTable({lock.lock_id: [grant]})
+        contextvars.copy_context().run(fresh.register, grant)
+        assert fresh.at(lock.lock_id) == [grant]
+
+
 def test_grant_is_kept_while_its_owner_lives(lock: Lock, thread: ThreadPoolExecutor) -> None:
     """[H6] A caller that keeps no reference to its grant still holds the lock, and can release it by name."""
     thread.submit(lock.acquire).result()
