@@ -140,6 +140,21 @@ def test_thread_loads_itself_instead_of_waiting_for_a_task_that_needs_this_threa
     assert caches[HERE].get("k") == "view's"
 
 
+def test_thread_waits_for_the_load_of_a_task_that_runs_in_another_thread(cache_pair: str) -> None:
+    """With `load_timeout` it does, and as a rule needs no other thread."""
+    loader = Loader("value", gate=True)
+
+    async def main() -> list[Any]:
+        leads = asyncio.create_task(aload(loader, load_timeout=PATIENCE))
+        await asyncio.to_thread(loader.wait)
+        follows = asyncio.create_task(sync_to_async(load)(Loader("loaded twice")))
+        await until(lambda: waiting() == 2 or follows.done())
+        loader.gate.set()
+        return [await leads, await follows]
+
+    assert asyncio.run(main()) == ["value"] * 2
+
+
 def test_thread_does_not_hang_when_an_async_loader_needs_it(cache_pair: str) -> None:
     """[S22] As Django's asynchronous ORM does, in the middle of a loader."""
     began = threading.Event()

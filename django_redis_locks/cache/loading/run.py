@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.errors import LockBackendError
+from ...core.owners import running_loop
 from ...primitives.load import CLAIMED, FRESH, NEVER_FRESH
 from .. import metrics
 from ..errors import LoadFailed
@@ -86,8 +87,8 @@ def claim_load(
     claim = yield from send_claim(request, claim_request, retry=coordinator.same_server)
     if claim is None:
         return None, before
-    if claim.verdict == CLAIMED and inflight.leader_loop is not None:
-        coordinator.single_flight.claimed(inflight, claim)
+    if claim.verdict == CLAIMED and inflight.leader_loop is not None and running_loop() is not None:
+        coordinator.single_flight.claimed(inflight, claim)  # not if it runs in a thread of a pool
     if coordinator.same_server and not request.group_keys:
         current = request.decode(claim.value_left, claim.value)
         if claim.verdict == FRESH and current.value is MISSING:  # it can't be deserialized
