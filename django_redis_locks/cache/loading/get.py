@@ -157,11 +157,16 @@ def _lead(
     """Lead the load of this process. In a task the load continues if the caller is cancelled. Returns None if it takes
     longer than ``load_timeout``: then it continues, too."""
     single_flight = request.coordinator.single_flight
-    program = publish_outcome(request, inflight, _claim_and_load(request, inflight, until))
-    on_unstarted = partial(single_flight.finish, request.key, inflight, RETRY)
-    inflight.leader_loop = running_loop()
-    lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
-    yield lead(program, on_unstarted)
+    try:
+        program = publish_outcome(request, inflight, _claim_and_load(request, inflight, until))
+        on_unstarted = partial(single_flight.finish, request.key, inflight, RETRY)
+        inflight.leader_loop = running_loop()
+        lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
+        yield lead(program, on_unstarted)
+    except BaseException:  # an interruption, perhaps before the program's first step: no follower may wait for ever
+        if inflight.leader_loop is None:
+            single_flight.finish(request.key, inflight, RETRY)
+        raise
     return inflight.outcome or (yield Follow(single_flight, inflight, request.deadline, is_leader=True))
 
 

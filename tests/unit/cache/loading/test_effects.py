@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.cache import cache
 
+from django_redis_locks.cache import get_or_load
 from django_redis_locks.cache.loading.coordinator import coordinator_of
 from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, Store
 from django_redis_locks.cache.results import MISSING
@@ -46,3 +48,17 @@ def test_values_are_read_and_written_under_the_key_of_the_caller(settings: Any, 
         assert perform(Fetch("k", None, "caller:k")) is MISSING
         here.tenant = "other"
     assert cache.get("k") == "right"
+
+
+def test_interruption_before_the_first_step_of_a_load_lets_other_callers_load(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """As by a time limit of Celery. Otherwise all later callers of the process would wait for ever."""
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "interrupted"}
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr("django_redis_locks.cache.loading.get.publish_outcome", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            get_or_load("k", lambda: "interrupted")
+    assert get_or_load("k", lambda: "value", wait=0, on_timeout="raise") == "value"
