@@ -181,8 +181,8 @@ class _Submission:
         return result
 
     def _read_known_duplicate(self) -> Job | None:
-        """Read the record of a key whose last submission was a duplicate; without the lease if this one needs no more
-        than to know that the job is still queued."""
+        """Read the record, as the last submission with this key was a duplicate; without the lease if this one needs
+        no more than to know that the job is still queued."""
         job = self.job_record.peek()
         needs_lease = job is not None and (
             job.state != "queued" or self.task.lock_on_duplicate == "replace" or widened(job, self.times) is not None

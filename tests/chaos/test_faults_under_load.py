@@ -12,7 +12,7 @@ import redis
 from django_redis_locks import LockBackendError, locks
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.crowd import KEY, WAITERS, Crowd
+from tests.chaos.crowd import KEY, WAITERS, Crowd, pair
 from tests.probes.tuning import Tune
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
@@ -116,10 +116,13 @@ def test_loss_of_the_servers_data_is_reported_to_the_holders(polling: None, serv
 
 
 def test_waiters_acquire_after_a_full_server_has_memory_again(polling: None, server: RedisServer, crowd: Crowd) -> None:
-    """[E14] [H11] [L43] Waiters retry while the memory is full; when there is room all members hold the lock again."""
+    """[E14] [H11] [L43] Waiters for a free lock retry while the memory is full; when there is room they acquire it, and
+    all members hold theirs again."""
     server.command("CONFIG", "SET", "maxmemory", 1000)
+    waiters = pair(locks["localhost"].lock("b"))
     eventually(lambda: re.search(r"errorstat_OOM:count=(?!1\b)", server.command("INFO", "errorstats")))
     server.command("CONFIG", "SET", "maxmemory", 0)
+    assert all(waiter.result(20) for waiter in waiters)
     crowd.wait_for_progress()
     crowd.stop()
     assert crowd.failures == []

@@ -113,8 +113,9 @@ def disconnect_caches() -> None:
 
 
 def forget_state() -> None:
-    """Forget coordinators, and the durations of loads."""
+    """Forget coordinators, the durations of loads, and that a transaction had a value."""
     early._seconds.clear()
+    transactions.UncommittedValue.ever_made = False
     coordinator_module.forget_coordinators()
 
 
