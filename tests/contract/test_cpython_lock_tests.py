@@ -128,7 +128,7 @@ def test_thread_leak_of_foreign_threads(face: Face, make: Make, alice: Caller) -
     alice(lock.release)
     assert all(ended.acquire(timeout=PATIENCE) for _ in range(15))
     assert len(set(used)) == 15
-    assert not alice(lock.locked)
+    eventually(lambda: not alice(lock.locked))  # a late copy of a request may have been granted it for a moment
 
 
 def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:

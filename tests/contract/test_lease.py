@@ -79,7 +79,7 @@ def test_extend_of_a_released_or_lost_grant_raises_LockLost(face: Face, alice: C
     alice(grant.release)
     with pytest.raises(LockLost):
         alice(grant.extend, 60)
-    assert not alice(lock.locked)
+    eventually(lambda: not alice(lock.locked))  # a late copy of a request may have been granted it for a moment
 
 
 # Renewal
