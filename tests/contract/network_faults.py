@@ -5,6 +5,9 @@ The promises differ. A waiter repeats its requests until it gets a reply, so the
 request is sent once, because its caller waits for no more than one reply [F15]: if it or its reply is lost, the caller
 gets an error, which these tests don't expect. But every call survives requests that arrive twice, late copies, and an
 idle connection that turns out to be closed [H24]. A request doesn't show its caller, so the calls are tracked.
+
+A waiter with an unanswered request is removed from the wait queue in the background, and until then a release may grant
+it the lock for a moment. So each call that may have waited ends with that cleanup.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, Lock
-from tests.probes.engine import set_reply_timeout
+from tests.probes.engine import set_reply_timeout, wait_for_cleanup
 from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
 
@@ -144,6 +147,15 @@ class FaultSchedule:
 
     @contextmanager
     def _under_way(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
+        try:
+            with self._tracked(name, subject, *args, **how):
+                yield
+        finally:
+            if name in WAITS and isinstance(subject, Lock):
+                wait_for_cleanup(subject)
+
+    @contextmanager
+    def _tracked(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
         if name in WAITS and isinstance(subject, Lock) and _waits_long(subject, *args, **how):
             before = _retries_until_answered.set(True)
             try:

@@ -256,6 +256,12 @@ def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -
     patch.setattr(sync_connections, "keep_receiving", patient)
 
 
+def wait_for_cleanup(lock: Lock) -> None:
+    """Wait until the maintenance thread has carried out, or tried, the cleanup after the calls that have ended."""
+    performer: Any = lock.performer
+    performer._maintenance.wait_until_idle(1.0)
+
+
 def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) -> list[Event]:
     """Record the wanted events from now on, in order."""
     log: list[Event] = []
