@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_OPTIONS: Options = (None, None, None, None, None, None, True)
+_NO_OPTIONS = Options()
 
 CACHED_KEYS = 4096
 """The number of keys, and of combinations of options, that are cached, because most locks are made repeatedly."""
@@ -71,7 +71,7 @@ class Locks(LockMaker):
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
         address = self._address(key, name)
-        options: Options = (None, wait, None, on_backend_error, None, None, True)
+        options = Options(wait=wait, on_backend_error=on_backend_error)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
@@ -169,6 +169,7 @@ class Locks(LockMaker):
         hold: HoldUntil | None,
         hold_using: str | None,
         auto_release: bool,
+        max_hold: Duration | None,
     ) -> LockOptions:
         """Return the options of a lock of this name. The arguments override the settings."""
         overrides = self.overrides(name)
@@ -189,6 +190,10 @@ class Locks(LockMaker):
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:
             lock_options = replace(lock_options, renew_for=self.max_hold(name) if renew else 0.0)
+        if max_hold is not None:
+            lock_options = _limited(
+                lock_options, durations.hold_seconds(max_hold), renewable=overrides.renew is not False
+            )
         if wait is not None:
             lock_options = replace(lock_options, wait=durations.wait_seconds(wait))
         if on_backend_error is not None:
@@ -198,6 +203,29 @@ class Locks(LockMaker):
             if hold is None and hold_using is None
             else replace(lock_options, **_release_options(hold, hold_using))
         )
+
+
+def _limited(options: LockOptions, max_hold: float, *, renewable: bool) -> LockOptions:
+    """Return the options of a lock with a limit of its own for the renewal.
+
+    Args:
+        options: the other options.
+        max_hold: seconds; infinity for ever.
+        renewable: False if the settings say that locks of this name aren't renewed. Then the limit has no effect.
+
+    Raises:
+        TypeError: the call site gives a lease that isn't renewed.
+        ValueError: the limit is shorter than the lease.
+    """
+    if not options.renew_for:
+        if renewable:
+            raise TypeError(
+                "max_hold limits the renewal of the lease, and this one is fixed: add renew=True, or leave max_hold out"
+            )
+        return options
+    if max_hold < options.lease / 1000:
+        raise ValueError(f"max_hold is shorter than the lease: {max_hold:g} against {options.lease / 1000:g} seconds")
+    return replace(options, renew_for=max_hold, max_hold=max_hold)
 
 
 def validate_on_lost(value: OnLost) -> OnLost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Never, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Never, TypeAlias
 
 from .core.arguments import refuse_unknown
 
@@ -16,13 +16,32 @@ HoldUntil: TypeAlias = Literal["block", "transaction"]
 
 OnBackendError: TypeAlias = Literal["closed", "open"]
 
-Options: TypeAlias = (
-    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool]"
-)
-"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if
-not given; and ``auto_release``."""
 
-_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "auto_release", "name")
+class Options(NamedTuple):
+    """The options of a call site; None for what isn't given."""
+
+    expire: Duration | None = None
+    wait: Duration | None = None
+    renew: bool | None = None
+    on_backend_error: OnBackendError | None = None
+    hold: HoldUntil | None = None
+    hold_using: str | None = None
+    auto_release: bool = True
+    max_hold: Duration | None = None
+
+
+_ARGUMENTS = (
+    "expire",
+    "wait",
+    "renew",
+    "max_hold",
+    "on_lost",
+    "on_backend_error",
+    "hold",
+    "hold_using",
+    "auto_release",
+    "name",
+)
 
 
 class LockMaker:
@@ -73,6 +92,7 @@ class LockMaker:
         expire: Duration | None = None,
         wait: Duration | None = None,
         renew: bool | None = None,
+        max_hold: Duration | None = None,
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
@@ -89,6 +109,8 @@ class LockMaker:
                 time. By default the settings' ``EXPIRE``, renewed while the holder runs.
             wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
             renew: whether the lease is renewed while the lock is held.
+            max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
+                ``MAX_HOLD``.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
                 task that acquired it; ``"cancel"`` cancels that task.
@@ -105,9 +127,9 @@ class LockMaker:
 
         Raises:
             LockKeyError: not a str, or empty.
-            ValueError: an argument is out of its range.
-            TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost``
-                or ``hold``.
+            ValueError: an argument is out of its range, or ``max_hold`` is shorter than the lease.
+            TypeError: an unknown argument, ``max_hold`` without renewal, or ``auto_release=False`` without ``expire``,
+                or with ``renew``, ``on_lost`` or ``hold``.
 
         Example::
 
@@ -120,7 +142,11 @@ class LockMaker:
         if unknown:
             refuse_unknown(unknown, "a lock", _ARGUMENTS)
         return self._make(
-            key, name, (expire, wait, renew, on_backend_error, hold, hold_using, auto_release), on_lost, False
+            key,
+            name,
+            Options(expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold),
+            on_lost,
+            False,
         )
 
     def rlock(
@@ -130,6 +156,7 @@ class LockMaker:
         expire: Duration | None = None,
         wait: Duration | None = None,
         renew: bool | None = None,
+        max_hold: Duration | None = None,
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
@@ -146,6 +173,8 @@ class LockMaker:
                 time. By default the settings' ``EXPIRE``, renewed while the holder runs.
             wait: seconds that ``acquire()`` and ``with`` wait for the lock; -1 for ever, 0 makes one attempt.
             renew: whether the lease is renewed while the lock is held.
+            max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
+                ``MAX_HOLD``.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
                 task that acquired it; ``"cancel"`` cancels that task.
@@ -159,8 +188,8 @@ class LockMaker:
 
         Raises:
             LockKeyError: not a str, or empty.
-            ValueError: an argument is out of its range.
-            TypeError: an unknown argument.
+            ValueError: an argument is out of its range, or ``max_hold`` is shorter than the lease.
+            TypeError: an unknown argument, or ``max_hold`` without renewal.
 
         Example::
 
@@ -170,4 +199,5 @@ class LockMaker:
         """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
-        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using, True), on_lost, True)
+        options = Options(expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold)
+        return self._make(key, name, options, on_lost, True)

@@ -58,7 +58,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
         wait=converted("WAIT", durations.wait_seconds),
         backend_wait=converted("BACKEND_WAIT", durations.wait_seconds),
         renew=converted("RENEW", bool),
-        max_hold=converted("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
+        max_hold=converted("MAX_HOLD", durations.hold_seconds),
         fail_open=converted("ON_BACKEND_ERROR", lambda value: value == "open"),
         metadata=converted("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
         decorator_options=DecoratorOptions(

@@ -56,16 +56,16 @@ def _unknown_keys(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) 
 
 
 def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    lease: dict[str, int] = {}
-    for key, id in (("EXPIRE", "E013"), ("MAX_HOLD", "E016")):
+    lease: dict[str, float] = {}
+    for key, id, convert in (("EXPIRE", "E013", durations.lease_ms), ("MAX_HOLD", "E016", durations.hold_seconds)):
         if key in entry:
             try:
-                lease[key] = durations.lease_ms(entry[key], key)
+                lease[key] = convert(entry[key], key)
             except ValueError as error:
                 yield Problem(id, f"{where}: {error}.")
     if lease.get("EXPIRE", 1000) < 1000:
         yield Problem("W014", f"{where}: EXPIRE is below one second.", "A short pause of the process may outlast it.")
-    if len(lease) == 2 and lease["MAX_HOLD"] < lease["EXPIRE"]:
+    if len(lease) == 2 and 1000 * lease["MAX_HOLD"] < lease["EXPIRE"]:
         yield Problem(
             "E016", f"{where}: MAX_HOLD is shorter than EXPIRE: {entry['MAX_HOLD']} against {entry['EXPIRE']} seconds."
         )

@@ -47,6 +47,17 @@ def wait_seconds(value: Duration, what: str = "wait", *, least: float = 0.0, for
     return seconds
 
 
+def hold_seconds(value: Duration, what: str = "max_hold") -> float:
+    """Return the seconds for which a lease is renewed at most; infinity for -1.
+
+    Raises:
+        ValueError: neither -1 nor a duration from 10 ms to ten years.
+    """
+    if isinstance(value, int | float) and value == -1:
+        return inf
+    return lease_ms(value, what) / 1000
+
+
 def _seconds(value: Duration, what: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()

@@ -6,6 +6,7 @@ import json
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import Any, Final
 
 from .replies import parse_json
@@ -30,6 +31,7 @@ class Holder:
         fence: the fencing token of the hold.
         since: when it was acquired, in seconds since 1970 on the store's clock.
         lease_left: seconds until the lease ends, unless it is extended.
+        max_hold: the ``max_hold`` that its call site gave, in seconds, infinity for ever; None if it gave none.
     """
 
     fence: int
@@ -39,6 +41,7 @@ class Holder:
     pid: int | None = None
     thread: str | None = None
     name: str | None = None
+    max_hold: float | None = None
 
     def __str__(self) -> str:
         text = self.host or "unknown host"
@@ -65,23 +68,39 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """Return the fields of an array in the order of FIELDS, without values of a wrong type. Texts are escaped, because
-    any client of the store may have written them."""
+    """Return the fields of an array in the order of FIELDS, and those of the object after them, without values of a
+    wrong type. Texts are escaped, because any client of the store may have written them."""
     holder: dict[str, Any] = {}
-    for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
+    if not isinstance(values, list):
+        return holder
+    for field, value in zip(FIELDS, values, strict=False):
         if field != "pid" and type(value) is str:
             holder[field] = escape_unprintable(value[:LONGEST_FIELD])
         elif field == "pid" and type(value) is int and 0 < value < LARGEST_PID:
             holder[field] = value
+    extras = values[len(FIELDS)] if len(values) > len(FIELDS) else None
+    if isinstance(extras, dict):
+        max_hold = extras.get("max_hold")
+        if type(max_hold) in (int, float):
+            holder["max_hold"] = inf if max_hold == -1 else max_hold
     return holder
 
 
+def extras(max_hold: float | None) -> str:
+    """Return what a call site adds to the description of its holder, as a JSON object; "" for nothing."""
+    if max_hold is None:
+        return ""
+    return json.dumps({"max_hold": -1 if max_hold == inf else max_hold}, separators=(",", ":"))
+
+
 @lru_cache(maxsize=512)
-def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
+def describe(pid: int, thread: str, name: str, fields: tuple[str, ...], extras: str = "") -> str:
     """Return the description of a holder as it is stored: a JSON array in the order of FIELDS, with null for excluded
-    fields, or "" if all are excluded. Names of fields would need more memory than their values."""
-    if not fields:
+    fields, and the result of ``extras``, if any; or "" if there is neither. Names of fields would need more memory than
+    their values."""
+    if not fields and not extras:
         return ""
     holder = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
     values = [holder[field] if field in fields else None for field in FIELDS]
-    return json.dumps(values, separators=(",", ":"))
+    text = json.dumps(values, separators=(",", ":"))
+    return f"{text[:-1]},{extras}]" if extras else text

@@ -34,6 +34,7 @@ class DecoratorArguments:
         expire: Duration | None,
         wait: Duration | None,
         renew: bool | None,
+        max_hold: Duration | None,
         reentrant: bool | None,
         auto_release: bool | None,
         methods: Any,
@@ -52,6 +53,8 @@ class DecoratorArguments:
             durations.lease_ms(expire)
         if wait is not None:
             durations.wait_seconds(wait)
+        if max_hold is not None:
+            durations.hold_seconds(max_hold)
         if key is not None and not isinstance(key, str) and not callable(key):
             raise TypeError(f"the key of @redis_lock is a str or a callable, not {key!r}")
         if isinstance(key, str):
@@ -86,6 +89,7 @@ class DecoratorArguments:
         self.lock_options: dict[str, Any] = {
             "expire": expire,
             "renew": renew,
+            "max_hold": max_hold,
             "on_lost": self.on_lost,
             "on_backend_error": on_backend_error,
             "hold": "block",  # LockedCall itself defers the release

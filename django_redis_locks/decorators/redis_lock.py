@@ -53,6 +53,7 @@ class _Options(TypedDict, total=False):
     expire: Duration | None
     wait: Duration | None
     renew: bool | None
+    max_hold: Duration | None
     reentrant: bool | None
     auto_release: bool | None
     methods: set[str] | frozenset[str] | list[str] | tuple[str, ...] | None
@@ -108,6 +109,7 @@ def redis_lock(
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
+    max_hold: Duration | None = None,
     reentrant: bool | None = None,
     auto_release: bool | None = None,
     methods: Any = None,
@@ -138,6 +140,8 @@ def redis_lock(
             ``EXPIRE``, renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.
         renew: whether the lease is renewed while the call runs.
+        max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
+            ``MAX_HOLD``.
         reentrant: let the holder of the lock enter it again.
         auto_release: False keeps the lock until its lease ends, even if the call fails: at most one call in ``expire``
             seconds, which must be given. A refused view answers 429.
@@ -182,6 +186,7 @@ def redis_lock(
         expire=expire,
         wait=wait,
         renew=renew,
+        max_hold=max_hold,
         reentrant=reentrant,
         auto_release=auto_release,
         methods=methods,

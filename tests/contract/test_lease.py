@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import time
 import weakref
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, LockLost, clock
+from django_redis_locks import Grant, LockLost, clock, inspection
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, threads_only, wait_for_renewal
 from tests.probes.engine import Event, Lost
@@ -124,6 +125,22 @@ def test_renewal_ends_after_MAX_HOLD(
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
     assert [(record.levelname, record.lock_name) for record in warnings] == [("WARNING", lock.name)]
     assert bob(lock.acquire, timeout=0)
+
+
+@on_memory
+def test_max_hold_of_the_call_site_replaces_MAX_HOLD(
+    face: Face, alice: Caller, bob: Caller, manual_clock: ManualClock
+) -> None:
+    """[F13] [L7] With -1 the lease is renewed without end, and the hold is never overdue."""
+    face.configure(EXPIRE=30, MAX_HOLD=60)
+    endless, short = face.rlock(max_hold=-1), face.lock(f"{face.key}/short", max_hold=30)
+    grants = [alice(lock.acquire) for lock in (endless, endless, short)]
+    manual_clock.advance(65)
+    assert [grant.held for grant in grants] == [True, True, False]
+    manual_clock.advance(600)
+    alice(grants[0].ensure_held, confirm=True)
+    found = bob(inspection.find, face.key)
+    assert (found.state, found.holder.max_hold) == ("held", math.inf)
 
 
 @pytest.mark.usefixtures("frequent_renewal")

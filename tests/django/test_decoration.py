@@ -100,6 +100,7 @@ class TestRefusals:
         status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
         for option, values, message in (
             ("expire", (0, -1, inf, True, "5"), "expire must be"),
+            ("max_hold", (0, -2, inf, True, "5"), "max_hold must be"),
             ("wait", (-2, nan, True, "5"), "wait must be"),
             ("status", (200, 399, 600, True, "409", 409.0), f"status is the status of a refusal, {status}, not "),
             ("retry_after", (0, -1, 1.5, "5", timedelta(seconds=5)), f"retry_after is {retry_after}, not "),

@@ -30,7 +30,11 @@ LEVELS: dict[str, tuple[str, Any, list[tuple[str, Any, Any]]]] = {
     "wait": ("wait", 10.0, [("WAIT", 4, 4.0), ("WAIT", timedelta(seconds=3), 3.0), ("wait", -1, inf)]),
     "backend_wait": ("backend_wait", 2.0, [("BACKEND_WAIT", 5, 5.0), ("BACKEND_WAIT", -1, inf)]),
     "renew": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("RENEW", False, 0.0), ("renew", True, 1800.0)]),
-    "max_hold": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("MAX_HOLD", timedelta(seconds=900), 900.0)]),
+    "max_hold": (
+        "renew_for",
+        3600.0,
+        [("MAX_HOLD", timedelta(seconds=900), 900.0), ("MAX_HOLD", -1, inf), ("max_hold", 1800, 1800.0)],
+    ),
     "on_backend_error": (
         "fail_open",
         False,
@@ -123,6 +127,16 @@ def test_only_expire_at_the_call_site_turns_renewal_off(memory_locks: Any) -> No
         with locks.lock("order:5", **site) as grant:
             assert bool(grant.hold.renew_until) is renewed, (entry, site)
         assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed, (entry, site)
+
+
+def test_max_hold_at_the_call_site_needs_renewal_unless_LOCKS_switches_it_off(memory_locks: Any) -> None:
+    """[F13] A limit of the code doesn't break when the settings make the lease a fixed one."""
+    assert redis_lock("order:5", max_hold=-1)(lambda: current_grant().hold.renew_until)() == inf
+    memory_locks(LOCKS={"order": {"RENEW": False}})
+    assert locks.lock("order:5", max_hold=60).options.renew_for == 0
+    for fixed in ({"expire": 5}, {"renew": False}, {"expire": 5, "auto_release": False}):
+        with pytest.raises(TypeError, match="add renew=True"):
+            locks.lock("cart:5", max_hold=60, **fixed)  # type: ignore[call-overload]
 
 
 async def anything() -> None:

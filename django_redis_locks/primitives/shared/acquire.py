@@ -67,7 +67,7 @@ def new_request(
             steps = spec.steps
             command = (steps.prepared or steps.prepare()).acquire
             thread = owner.name if running is None else owners.name_of(owner)
-            holder = holders.describe(forks.known_pid, thread, spec.name, options.metadata)
+            holder = holders.describe(forks.known_pid, thread, spec.name, options.metadata, options.holder_extras)
             request.arguments = command.packed(options.lease, holder)
             request.command = command
         return request

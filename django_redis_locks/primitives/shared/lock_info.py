@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .index import Inspection
 
 State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
-"""The state of a lock: ``"held"``; ``"overdue"``, held for longer than ``MAX_HOLD``; ``"expired"``, its lease ended
+"""The state of a lock: ``"held"``; ``"overdue"``, held for longer than its ``max_hold``; ``"expired"``, its lease ended
 without a release within the last hour; ``"free"``; or ``"foreign"``, its key holds a value that isn't a lock.
 
 The state of a job: ``"held"`` while it runs; ``"queued"`` until it starts; or ``"done"`` while its record is kept."""
@@ -112,11 +112,12 @@ def info_of(
         return LockInfo(alias, key, default_name(key), "foreign", foreign=found.what, waiting=inspection.waiting)
     name = found.name or default_name(key)
     held_for = max(0.0, inspection.at - found.since)
+    longest = max_hold(name) if found.max_hold is None else found.max_hold
     return LockInfo(
         alias,
         key,
         name,
-        "overdue" if held_for > max_hold(name) else "held",
+        "overdue" if held_for > longest else "held",
         holder=found,
         held_for=held_for,
         lease_left=found.lease_left,

@@ -51,7 +51,8 @@ class LockSpec:
 
     def holder_text(self, owner: Owner) -> str:
         """Return the description that is stored with a lock of this thread or task."""
-        return holders.describe(forks.known_pid, owners.name_of(owner), self.name, self.options.metadata)
+        options, thread = self.options, owners.name_of(owner)
+        return holders.describe(forks.known_pid, thread, self.name, options.metadata, options.holder_extras)
 
     def perform(self, effect: Effect[Any]) -> None:
         """Perform a local effect."""

@@ -100,8 +100,8 @@ class MutexSteps:
         """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
         holder and the fence of this hold."""
         owner: Any = hold.owner()
-        thread = "" if owner is None else owners.name_of(owner)
-        holder = holders.describe(forks.known_pid, thread, self._name, self._options.metadata)
+        thread, options = "" if owner is None else owners.name_of(owner), self._options
+        holder = holders.describe(forks.known_pid, thread, self._name, options.metadata, options.holder_extras)
         # The values of the hold, not the hold: it is renewed only while its grants reference it
         return partial(self._adopt, fence=hold.fence or 0, since=hold.since, holder=holder)
 

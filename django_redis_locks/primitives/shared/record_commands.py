@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import forks, tokens
 from ...core.commands import Command
-from ...core.durations import Duration, lease_ms
+from ...core.durations import Duration, hold_seconds, lease_ms
 from ...core.errors import LockKeyError
 from ...core.queue_values import Attempt, QueuePosition
 from ...core.replies import parse_int, parse_json
@@ -28,7 +28,6 @@ from .record_values import (
     parse_stored,
     parse_touched,
     queued_index,
-    renewal_seconds,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class RecordCommands:
         suffix = nonce_suffix(show_in_admin)
         lease = self.options.lease if expire is None else lease_ms(expire)
         default = self.options.renew_for
-        renew_for = None if not renew else default if max_hold is None else renewal_seconds(max_hold)
+        renew_for = None if not renew else default if max_hold is None else hold_seconds(max_hold)
         forks.pid()
         nonce = tokens.mint_token() + suffix
         terms = 0 if expected is None else Record._checked(expected).version, lease, text

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf, nan
+from math import nan
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from ...core.durations import Duration, lease_ms
 from ...core.queue_values import QueuePosition
 from ...core.replies import parse_int, parse_json
 from .requests import SMALLEST_FENCE, WaitRequest
@@ -161,17 +160,6 @@ def queued_index(index: str) -> str:
 def as_text(value: Any) -> str:
     """Return a part of a reply as a str."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def renewal_seconds(max_hold: Duration) -> float:
-    """Return the seconds for which a record is renewed.
-
-    Raises:
-        ValueError: neither -1 (for ever) nor a duration.
-    """
-    if isinstance(max_hold, int | float) and max_hold == -1:
-        return inf
-    return lease_ms(max_hold, "max_hold") / 1000
 
 
 def renewed_record(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:

@@ -8,6 +8,7 @@ from os import getpid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core import forks, owners, tokens
+from ...core import holder as holders
 from ...core.hold import mint_id
 from ...core.queue_values import QueuePosition
 from ...core.tuning import BACKEND_WAIT
@@ -36,6 +37,7 @@ class LockOptions:
         lease: milliseconds.
         wait: seconds; infinity waits for ever.
         renew_for: seconds for which the lease is renewed after it was acquired; 0 if not at all.
+        max_hold: the same, if the call site gave it; it is stored with the holder.
         fail_open: return an unprotected grant while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
@@ -58,13 +60,17 @@ class LockOptions:
     after_release: Callable[[str], object] | None = None
     auto_release: bool = True
     backend_wait: float = BACKEND_WAIT
+    max_hold: float | None = None
     acquire_limits: RetryLimits = field(init=False)
     call_limits: RetryLimits = field(init=False)
+    holder_extras: str = field(init=False)
+    """What is stored with the holder besides the fields in ``metadata``."""
 
     def __post_init__(self) -> None:
         backend_wait = self.backend_wait
         object.__setattr__(self, "acquire_limits", RetryLimits(backend_wait, backend_wait if self.fail_open else inf))
         object.__setattr__(self, "call_limits", RetryLimits(backend_wait, backend_wait))
+        object.__setattr__(self, "holder_extras", holders.extras(self.max_hold))
 
 
 @dataclass(slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from math import inf
 
-from django_redis_locks.core.holder import FIELDS, Holder, describe, read
+from django_redis_locks.core.holder import FIELDS, Holder, describe, extras, read
 
 
 def test_description_is_an_array_in_the_order_of_the_fields() -> None:
@@ -13,6 +14,8 @@ def test_description_is_an_array_in_the_order_of_the_fields() -> None:
     host, pid = socket.gethostname(), os.getpid()
     assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
     assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
+    assert describe(pid, "MainThread", "order", ("pid",), extras(inf)) == f'[null,{pid},null,null,{{"max_hold":-1}}]'
+    assert describe(pid, "MainThread", "order", ()) == ""
 
 
 def test_description_with_long_names_is_cut() -> None:
@@ -23,9 +26,11 @@ def test_description_with_long_names_is_cut() -> None:
 def test_description_written_and_read_is_unchanged() -> None:
     """[F18] It has only the requested fields."""
     everything = {"host": socket.gethostname(), "pid": os.getpid(), "thread": "Täsk-1", "name": 'o"r,der'}
-    for fields in (FIELDS, ("host",), ("thread", "name")):
-        holder = read(describe(os.getpid(), "Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
-        assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields})
+    for fields in (FIELDS, ("host",), ("thread", "name"), ()):
+        for max_hold in (None, 90.5, inf):
+            text = describe(os.getpid(), "Täsk-1", 'o"r,der', fields, extras(max_hold))
+            holder = read(text, fence=7, since=1.5, lease_left=2.5)
+            assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields}, max_hold=max_hold)
 
 
 def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
@@ -44,13 +49,18 @@ def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
         "[]",
         "[",
         "\ufffd",
+        '[null,null,null,null,{"max_hold":"5","more":1}]',
+        '[null,null,null,null,{"max_hold":true}]',
+        "[null,null,null,null,[]]",
     ):
         assert read(text, fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5), text
 
 
 def test_description_with_unknown_fields_is_read_without_them() -> None:
     """A later version may append fields."""
-    assert read('["a",1,"b","c","more"]', fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5, "a", 1, "b", "c")
+    for more in ('"more"', '{},"more"', '{"more":1}'):
+        holder = read(f'["a",1,"b","c",{more}]', fence=7, since=1.5, lease_left=2.5)
+        assert holder == Holder(7, 1.5, 2.5, "a", 1, "b", "c")
 
 
 def test_holder_as_text_names_what_is_known() -> None:
