@@ -13,6 +13,7 @@ from .conf import ON_BACKEND_ERROR, AliasSettings
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_choice, validate_flag
+from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
@@ -75,8 +76,9 @@ class Locks(LockMaker):
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+        make_parts = self._cached_parts if options.note is None else self._lock_parts  # notes rarely recur
         try:
-            kind, spec = self._cached_parts(key, name, *options)
+            kind, spec = make_parts(key, name, *options)
         except TypeError:  # not hashable, or wrong
             kind, spec = self._lock_parts(key, name, *options)
         if on_lost is not None:
@@ -87,18 +89,19 @@ class Locks(LockMaker):
             spec = replace(spec, options=replace(spec.options, on_lost=validate_on_lost(on_lost)))
         return kind(spec, reentrant)
 
-    def _lock_parts(self, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
+    def _lock_parts(self, key: str, name: str | None, *arguments: Any) -> tuple[type[Lock], LockSpec]:
         """Return what locks of equal arguments share: their class and their spec."""
         address = self._address(key, name)
-        lock_options = self._options_of(address.name, options)
+        lock_options = self._options_of(address.name, Options(*arguments))
         return TransactionLock if lock_options.database else Lock, self._spec(address, lock_options)
 
     def _spec(self, address: LockAddress, options: LockOptions) -> LockSpec:
         return LockSpec(self.engine, *address, options, MutexSteps(self.engine, address.keys, address.name, options))
 
-    def _options_of(self, name: str, options: Any) -> LockOptions:
+    def _options_of(self, name: str, options: Options) -> LockOptions:
+        make_options = self._cached_options if options.note is None else self._lock_options
         try:
-            return self._cached_options(name, *options)
+            return make_options(name, *options)
         except TypeError:  # not hashable, or wrong
             return self._lock_options(name, *options)
 
@@ -170,6 +173,7 @@ class Locks(LockMaker):
         hold_using: str | None,
         auto_release: bool,
         max_hold: Duration | None,
+        note: str | None,
     ) -> LockOptions:
         """Return the options of a lock of this name. The arguments override the settings."""
         overrides = self.overrides(name)
@@ -194,6 +198,8 @@ class Locks(LockMaker):
             lock_options = _limited(
                 lock_options, durations.hold_seconds(max_hold), renewable=overrides.renew is not False
             )
+        if note is not None:
+            lock_options = replace(lock_options, note=validate_note(note))
         if wait is not None:
             lock_options = replace(lock_options, wait=durations.wait_seconds(wait))
         if on_backend_error is not None:

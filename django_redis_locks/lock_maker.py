@@ -28,6 +28,7 @@ class Options(NamedTuple):
     hold_using: str | None = None
     auto_release: bool = True
     max_hold: Duration | None = None
+    note: str | None = None
 
 
 _ARGUMENTS = (
@@ -41,6 +42,7 @@ _ARGUMENTS = (
     "hold_using",
     "auto_release",
     "name",
+    "note",
 )
 
 
@@ -94,6 +96,7 @@ class LockMaker:
         renew: bool | None = None,
         max_hold: Duration | None = None,
         name: str | None = None,
+        note: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
         hold: HoldUntil | None = None,
@@ -112,6 +115,7 @@ class LockMaker:
             max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
                 ``MAX_HOLD``.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
+            note: a text of at most 200 bytes that is stored with the holder, for operators: see ``Holder.note``.
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
                 task that acquired it; ``"cancel"`` cancels that task.
             on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
@@ -144,7 +148,7 @@ class LockMaker:
         return self._make(
             key,
             name,
-            Options(expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold),
+            Options(expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, note),
             on_lost,
             False,
         )
@@ -158,6 +162,7 @@ class LockMaker:
         renew: bool | None = None,
         max_hold: Duration | None = None,
         name: str | None = None,
+        note: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: OnBackendError | None = None,
         hold: HoldUntil | None = None,
@@ -176,6 +181,7 @@ class LockMaker:
             max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
                 ``MAX_HOLD``.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
+            note: a text of at most 200 bytes that is stored with the holder, for operators: see ``Holder.note``.
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the
                 task that acquired it; ``"cancel"`` cancels that task.
             on_backend_error: if the store is down, ``"closed"`` raises and ``"open"`` continues without a lock.
@@ -199,5 +205,5 @@ class LockMaker:
         """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
-        options = Options(expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold)
+        options = Options(expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, note)
         return self._make(key, name, options, on_lost, True)

@@ -60,7 +60,7 @@ def badge(state: str) -> SafeString:
 
 
 def holder(found: Holder) -> SafeString:
-    """A holder in the list: the host, and below it the process and the thread or task."""
+    """A holder in the list: the host, and below it the process, the thread or task, and its note."""
     process = str(found).removeprefix(found.host or "").strip()
     return format_html(
         '<span class="redis-lock-host">{}</span> <span class="redis-lock-thread">{}</span>',

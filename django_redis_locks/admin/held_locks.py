@@ -75,7 +75,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "digest", "task", "shown_state", "foreign")}),
         (
             _("Holder"),
-            {"fields": ("host", "pid", "thread", "since", "shown_held_for", "shown_lease_left", "shown_fence")},
+            {"fields": ("host", "pid", "thread", "note", "since", "shown_held_for", "shown_lease_left", "shown_fence")},
         ),
         (None, {"fields": ("shown_waiting", "command")}),
     )
@@ -129,7 +129,8 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         wanted: dict[Any, bool] = {"foreign": bool(obj.info.foreign), "task": obj.info.task_id is not None}
         fields = [field for field in lock[1]["fields"] if wanted.get(field, True)]
         known = obj.info.holder is not None or obj.info.lease_left is not None
-        return [(lock[0], {"fields": fields}), *([holder] if known else []), more]
+        of_holder = [field for field in holder[1]["fields"] if field != "note" or _of_holder(obj, "note")]
+        return [(lock[0], {"fields": fields}), *([(holder[0], {"fields": of_holder})] if known else []), more]
 
     def render_change_form(
         self,
@@ -207,6 +208,10 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     @admin.display(description=_("thread or task"))
     def thread(self, lock: HeldLock) -> str | None:
         return _of_holder(lock, "thread")
+
+    @admin.display(description=_("note"))
+    def note(self, lock: HeldLock) -> str | None:
+        return _of_holder(lock, "note")
 
     @admin.display(description=_("since"))
     def since(self, lock: HeldLock) -> SafeString | None:

@@ -24,7 +24,7 @@ def of_lock(info: LockInfo) -> Document:
         "kind": info.kind,
         "task_id": info.task_id,
         "state": info.state,
-        "holder": holder and {"host": holder.host, "pid": holder.pid, "thread": holder.thread, "name": holder.name},
+        "holder": holder and {name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note")},
         "fence": info.fence,
         "since": since and since.isoformat(),
         "held_for": info.held_for and round(info.held_for, 3),

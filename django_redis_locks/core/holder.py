@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -20,6 +21,9 @@ LONGEST_FIELD: Final = 255
 
 LARGEST_PID: Final = 2**32
 
+LONGEST_NOTE: Final = 200
+"""The number of bytes of a note, in UTF-8."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -32,6 +36,7 @@ class Holder:
         since: when it was acquired, in seconds since 1970 on the store's clock.
         lease_left: seconds until the lease ends, unless it is extended.
         max_hold: the ``max_hold`` that its call site gave, in seconds, infinity for ever; None if it gave none.
+        note: the ``note`` of its call site, with control characters escaped; None if it gave none.
     """
 
     fence: int
@@ -42,6 +47,7 @@ class Holder:
     thread: str | None = None
     name: str | None = None
     max_hold: float | None = None
+    note: str | None = None
 
     def __str__(self) -> str:
         text = self.host or "unknown host"
@@ -49,7 +55,7 @@ class Holder:
             text += f" pid {self.pid}"
         if self.thread is not None:
             text += f" {self.thread}"
-        return text
+        return f"{text} ({self.note})" if self.note else text
 
 
 def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
@@ -80,17 +86,35 @@ def fields_of(values: Any) -> dict[str, Any]:
             holder[field] = value
     extras = values[len(FIELDS)] if len(values) > len(FIELDS) else None
     if isinstance(extras, dict):
-        max_hold = extras.get("max_hold")
+        max_hold, note = extras.get("max_hold"), extras.get("note")
         if type(max_hold) in (int, float):
             holder["max_hold"] = inf if max_hold == -1 else max_hold
+        if type(note) is str:
+            holder["note"] = escape_unprintable(note[:LONGEST_FIELD])
     return holder
 
 
-def extras(max_hold: float | None) -> str:
+def validate_note(note: object) -> str:
+    """Return the note of a call site.
+
+    Raises:
+        ValueError: it is no text, or too long.
+    """
+    if isinstance(note, str):
+        with suppress(UnicodeEncodeError):
+            if len(note.encode()) <= LONGEST_NOTE:
+                return note
+    raise ValueError(f"note must be a str of at most {LONGEST_NOTE} bytes in UTF-8, not {note!r}")
+
+
+def extras(max_hold: float | None, note: str | None) -> str:
     """Return what a call site adds to the description of its holder, as a JSON object; "" for nothing."""
-    if max_hold is None:
-        return ""
-    return json.dumps({"max_hold": -1 if max_hold == inf else max_hold}, separators=(",", ":"))
+    given: dict[str, float | str] = {}
+    if max_hold is not None:
+        given["max_hold"] = -1 if max_hold == inf else max_hold
+    if note:
+        given["note"] = note
+    return json.dumps(given, separators=(",", ":")) if given else ""
 
 
 @lru_cache(maxsize=512)

@@ -180,7 +180,7 @@ def test_lock_is_shared_but_never_pickled(face: Face, alice: Caller) -> None:
 
 @threads_only
 def test_a_lock_with_wrong_options_raises_ValueError(face: Face) -> None:
-    """[F2] [F11] Its lease, wait, name, renewal, its limit and callback are checked when it is made: renew="no", from an
+    """[F2] [F11] Its lease, wait, name, renewal, its limit, note and callback are checked when it is made: renew="no", from an
     environment variable, would renew."""
     leases = [0, 0.0, -1, -5, 0.001, 315_360_001, timedelta(0), timedelta.max, timedelta(seconds=-5), *NO_TIMES]
     waits = [-2, -0.5, -0.001, timedelta(seconds=-1), timedelta.min, *NO_TIMES]
@@ -193,6 +193,7 @@ def test_a_lock_with_wrong_options_raises_ValueError(face: Face) -> None:
         ("name", [5, b"thing", True, ["thing"], 1.5]),
         ("renew", ["no", "", 0, 1, 2.5, []]),
         ("on_lost", ["stop", 1, True]),
+        ("note", [5, b"note", "ä" * 101, "\ud800", ["note"]]),
         ("max_hold", [0, -2, True, "5", math.inf, timedelta(0), 29]),
     ):
         assert_refused(face, values, rf"^{option} ", lambda value, option=option: face.lock(**{option: value}))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, LockLost, Record, inspection, locks
+from django_redis_locks import Grant, LockLost, LockNotAcquired, Record, inspection, locks
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
 from tests.probes.engine import run_between_index_reads, set_most_listed, set_page_size
 
@@ -117,6 +118,22 @@ def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue_and_a_running_job_is_not(fac
         "long:1": "held",
         "job:export:t1": "held",
     }
+
+
+@pytest.mark.usefixtures("frequent_renewal")
+def test_the_note_of_a_call_site_is_stored_with_the_holder(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] METADATA has no part in it. The next holder has its own note, also after a hand-over. Unprintable characters
+    are escaped where it is shown."""
+    face.isolate(METADATA=[])
+    grant = alice(face.lock(note="import of\n2031", max_hold=60).acquire)
+    waiting = face.start_waiting(bob, face.lock(note="ä" * 100), timeout=PATIENCE)
+    holder = alice(inspection.find, face.key).holder
+    assert (holder.note, holder.host, str(holder)) == (r"import of\n2031", None, r"unknown host (import of\n2031)")
+    with pytest.raises(LockNotAcquired, match=re.escape(f"busy, held by {holder};")):
+        face.caller()(face.lock(wait=0, note="x").acquire)
+    alice(grant.release)
+    waiting.result(PATIENCE)
+    eventually(lambda: alice(face.lock().holder).note == "ä" * 100)  # a hand-over is stored with the next renewal
 
 
 def test_an_entry_of_a_free_lock_is_not_shown(face: Face, alice: Caller) -> None:

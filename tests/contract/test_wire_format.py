@@ -75,6 +75,14 @@ def test_a_held_lock_is_three_keys(lock: Lock, direct: redis.Redis) -> None:
     assert direct.keys() == [FENCE]
 
 
+def test_what_the_call_site_gave_is_an_object_after_the_fields_of_the_holder(lock: Lock, direct: redis.Redis) -> None:
+    """[L7] Older versions read the fields before it."""
+    with locks.lock("order:42", max_hold=-1, note="für Ada"):
+        holder = json.loads(direct.get(LOCK).split(b" ", 4)[4])
+    assert holder[4:] == [{"max_hold": -1, "note": "für Ada"}]
+    assert holder[3] == "order"
+
+
 def test_the_token_is_a_secret_with_a_fixed_format(lock: Lock, direct: redis.Redis) -> None:
     """Twelve random letters of the process and a counter, different for each hold, and stored in its field only."""
     tokens = []

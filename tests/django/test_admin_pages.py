@@ -69,11 +69,12 @@ def columns(response: Any) -> dict[str, str]:
 
 
 def test_list_shows_key_holder_and_times_of_a_lock(client: Client, store: str, hold: Hold) -> None:
-    hold("order:42", expire=90)
+    hold("order:42", expire=90, note="for <b>Ada</b>")
     row = columns(client.get(LIST))
     info = inspection.find("order:42")
     assert [row[name] for name in ("key", "state")] == ["order:42", "held"]
-    assert " ".join(row["holder"].split()) == str(info.holder)
+    assert unescape(" ".join(row["holder"].split())) == str(info.holder)
+    assert "(for &lt;b&gt;Ada&lt;/b&gt;)" in row["holder"]
     assert parse_seconds(row["held_for"]) < 30
     assert 60 <= parse_seconds(row["lease_left"]) < 90
     assert row["waiting"] == "0"

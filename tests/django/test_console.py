@@ -165,11 +165,14 @@ def test_wrong_arguments_raise_CommandError(memory_locks: Any) -> None:
 
 def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, received: Events) -> None:
     """It first prints the output of `show`."""
-    grant = locks.lock("order:1", expire=30).acquire()
+    grant = locks.lock("order:1", expire=30, note="for\x1bAda").acquire()
     lines = call("show", "order:1").out.splitlines()
     assert lines[0] == "order:1"
     about = dict(line.strip().split("  ", 1) for line in lines[1:])
     assert about["fence"].strip() == str(grant.fence)
+    assert about["holder"].endswith(r"(for\\x1bAda)")
+    assert r"(for\\x1bAda)" in call("list").out
+    assert call("show", "order:1", "--json").document["holder"]["note"] == r"for\x1bAda"
     assert 0 < parse_seconds(about["lease left"]) <= 30
     ended = call("release", "order:1", "--yes", "--reason", "hangs")
     assert ended.code == 0

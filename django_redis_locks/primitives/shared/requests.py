@@ -38,6 +38,7 @@ class LockOptions:
         wait: seconds; infinity waits for ever.
         renew_for: seconds for which the lease is renewed after it was acquired; 0 if not at all.
         max_hold: the same, if the call site gave it; it is stored with the holder.
+        note: the text that the call site stores with the holder.
         fail_open: return an unprotected grant while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
@@ -61,6 +62,7 @@ class LockOptions:
     auto_release: bool = True
     backend_wait: float = BACKEND_WAIT
     max_hold: float | None = None
+    note: str | None = None
     acquire_limits: RetryLimits = field(init=False)
     call_limits: RetryLimits = field(init=False)
     holder_extras: str = field(init=False)
@@ -70,7 +72,7 @@ class LockOptions:
         backend_wait = self.backend_wait
         object.__setattr__(self, "acquire_limits", RetryLimits(backend_wait, backend_wait if self.fail_open else inf))
         object.__setattr__(self, "call_limits", RetryLimits(backend_wait, backend_wait))
-        object.__setattr__(self, "holder_extras", holders.extras(self.max_hold))
+        object.__setattr__(self, "holder_extras", holders.extras(self.max_hold, self.note))
 
 
 @dataclass(slots=True)

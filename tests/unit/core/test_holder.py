@@ -14,7 +14,7 @@ def test_description_is_an_array_in_the_order_of_the_fields() -> None:
     host, pid = socket.gethostname(), os.getpid()
     assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
     assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
-    assert describe(pid, "MainThread", "order", ("pid",), extras(inf)) == f'[null,{pid},null,null,{{"max_hold":-1}}]'
+    assert describe(pid, "MainThread", "order", ("pid",), extras(inf, None)) == f'[null,{pid},null,null,{{"max_hold":-1}}]'
     assert describe(pid, "MainThread", "order", ()) == ""
 
 
@@ -27,10 +27,11 @@ def test_description_written_and_read_is_unchanged() -> None:
     """[F18] It has only the requested fields."""
     everything = {"host": socket.gethostname(), "pid": os.getpid(), "thread": "Täsk-1", "name": 'o"r,der'}
     for fields in (FIELDS, ("host",), ("thread", "name"), ()):
-        for max_hold in (None, 90.5, inf):
-            text = describe(os.getpid(), "Täsk-1", 'o"r,der', fields, extras(max_hold))
+        for max_hold, note in ((None, None), (90.5, None), (inf, 'Ä"]}')):
+            text = describe(os.getpid(), "Täsk-1", 'o"r,der', fields, extras(max_hold, note))
             holder = read(text, fence=7, since=1.5, lease_left=2.5)
-            assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields}, max_hold=max_hold)
+            known = {field: everything[field] for field in fields}
+            assert holder == Holder(7, 1.5, 2.5, **known, max_hold=max_hold, note=note)
 
 
 def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
@@ -50,7 +51,7 @@ def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
         "[",
         "\ufffd",
         '[null,null,null,null,{"max_hold":"5","more":1}]',
-        '[null,null,null,null,{"max_hold":true}]',
+        '[null,null,null,null,{"max_hold":true,"note":[]}]',
         "[null,null,null,null,[]]",
     ):
         assert read(text, fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5), text
@@ -70,5 +71,6 @@ def test_holder_as_text_names_what_is_known() -> None:
         ({"host": "web-1"}, "web-1"),
         ({"host": "web-1", "pid": 7}, "web-1 pid 7"),
         ({"pid": 7, "thread": "MainThread"}, "unknown host pid 7 MainThread"),
+        ({"host": "web-1", "note": "for Ada"}, "web-1 (for Ada)"),
     ]:
         assert str(Holder(1, 0.0, 0.0, **about)) == text  # type: ignore[arg-type]
