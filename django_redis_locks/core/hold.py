@@ -261,7 +261,7 @@ class Hold:
             self.state = State.RELEASING
             return True
 
-    def detach(self, grant: int) -> None:
+    def leave(self, grant: int) -> None:
         """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this
         process."""
         if self.held and self.expired_or_lost:

@@ -93,7 +93,7 @@ class LockedCall:
                 self._defer_release(grant, options, result, request, new=deferred is None)
             try:
                 if options.keeps_lock:
-                    grant.lock.detach_grant(grant)
+                    grant.lock.leave_grant(grant)
                 else:
                     grant.release()
             except LockError as failure:
@@ -130,7 +130,7 @@ class LockedCall:
                 self._defer_release(grant, options, result, request, new=True)
             try:
                 if options.keeps_lock:
-                    await grant.lock.adetach_grant(grant)
+                    await grant.lock.aleave_grant(grant)
                 else:
                     await grant.arelease()
             except LockError as failure:

@@ -66,8 +66,8 @@ class Lock(LockObject):
     arelease_grant = release.arelease_grant
     clean_up_release = release.clean_up_release
     release_in_background = release.release_in_background
-    detach_grant = release.detach_grant
-    adetach_grant = release.adetach_grant
+    leave_grant = release.leave_grant
+    aleave_grant = release.aleave_grant
     extend_hold = extend.extend_hold
     aextend_hold = extend.aextend_hold
 

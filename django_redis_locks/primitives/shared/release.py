@@ -244,7 +244,7 @@ def release_in_background(lock: SpecifiedLock, grant: Grant) -> None:
 # Without a release
 
 
-def detach_grant(lock: SpecifiedLock, grant: Grant) -> None:
+def leave_grant(lock: SpecifiedLock, grant: Grant) -> None:
     """Forget a grant, and leave the lock until its lease ends.
 
     Args:
@@ -258,10 +258,10 @@ def detach_grant(lock: SpecifiedLock, grant: Grant) -> None:
         if grant.hold.unconfirmed:
             extend_hold(lock, grant.hold, grant.hold.lease_left())
     finally:
-        _forget_detached(grant)
+        _forget_left(grant)
 
 
-async def adetach_grant(lock: SpecifiedLock, grant: Grant) -> None:
+async def aleave_grant(lock: SpecifiedLock, grant: Grant) -> None:
     """Forget a grant, and leave the lock until its lease ends; in a running event loop.
 
     Args:
@@ -275,11 +275,11 @@ async def adetach_grant(lock: SpecifiedLock, grant: Grant) -> None:
         if grant.hold.unconfirmed:
             await aextend_hold(lock, grant.hold, grant.hold.lease_left())
     finally:
-        _forget_detached(grant)
+        _forget_left(grant)
 
 
-def _forget_detached(grant: Grant) -> None:
-    grant.hold.detach(grant.id)
+def _forget_left(grant: Grant) -> None:
+    grant.hold.leave(grant.id)
     registry.forget(grant)
 
 

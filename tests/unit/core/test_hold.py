@@ -93,7 +93,7 @@ def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> Non
     for entry in (2, 4, 3):
         hold.release_grant(entry)
         assert hold.renew_until == 60.0
-    hold.detach(5)
+    hold.leave(5)
     assert (hold.renew_until, hold.open_grants) == (0.0, {1})
 
 

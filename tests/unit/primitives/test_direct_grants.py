@@ -155,23 +155,23 @@ def test_reentry_confirms_the_lease_of_the_outer_grant(scenario: Scenario) -> No
     assert scenario.leftovers() == []
 
 
-@pytest.mark.parametrize("how", ["extend", "detach", "reenter"])
+@pytest.mark.parametrize("how", ["extend", "leave", "reenter"])
 def test_grant_extended_by_its_caller_is_confirmed(scenario: Scenario, how: str) -> None:
     """[H6] The store then has the holder that adopted the lock, and its fence without the mark of an unclaimed grant."""
     grant = acquire_by_grant(scenario, expire=20, reentrant=True)
     if how == "extend":
         grant.extend(60)
-    elif how == "detach":
-        scenario.process.lock().detach_grant(grant)
+    elif how == "leave":
+        scenario.process.lock().leave_grant(grant)
     else:
         scenario.process.lock(reentrant=True, expire=30).acquire()
     assert not value_of(scenario).unclaimed
     scenario.forget()
 
 
-def test_detached_grant_lasts_its_whole_lease(scenario: Scenario) -> None:
+def test_left_grant_lasts_its_whole_lease(scenario: Scenario) -> None:
     """A rate limit, whose call has ended before the lease was extended."""
     lock = scenario.process.lock()
-    lock.detach_grant(acquire_by_grant(scenario, expire=60))
+    lock.leave_grant(acquire_by_grant(scenario, expire=60))
     assert value_of(scenario).ms_left() > 59_000
     scenario.forget()
