@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -13,13 +14,14 @@ from .conf import ON_BACKEND_ERROR, AliasSettings
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_choice, validate_flag
+from .core.detached import decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.shared.lock_spec import LockSpec
-from .primitives.shared.mutex_steps import MutexSteps
+from .primitives.shared.mutex_steps import KIND, MutexSteps
 from .primitives.shared.requests import LockOptions
 from .transaction_lock import TransactionLock
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_OPTIONS = Options()
+_NO_OPTIONS: Options = (None, None, None, None, None, None, True, None, None)
 
 CACHED_KEYS = 4096
 """The number of keys, and of combinations of options, that are cached, because most locks are made repeatedly."""
@@ -72,11 +74,11 @@ class Locks(LockMaker):
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
         address = self._address(key, name)
-        options = Options(wait=wait, on_backend_error=on_backend_error)
+        options: Options = (None, wait, None, on_backend_error, None, None, True, None, None)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
-        make_parts = self._cached_parts if options.note is None else self._lock_parts  # notes rarely recur
+        make_parts = self._cached_parts if options[-1] is None else self._lock_parts  # notes rarely recur
         try:
             kind, spec = make_parts(key, name, *options)
         except TypeError:  # not hashable, or wrong
@@ -89,17 +91,37 @@ class Locks(LockMaker):
             spec = replace(spec, options=replace(spec.options, on_lost=validate_on_lost(on_lost)))
         return kind(spec, reentrant)
 
-    def _lock_parts(self, key: str, name: str | None, *arguments: Any) -> tuple[type[Lock], LockSpec]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
+        """Return the lock of a detached hold, and the token with which it is attached."""
+        found = decode(text)
+        if found.alias != self.settings.alias:
+            raise ValueError(
+                f"this text is of a lock of alias {found.alias!r}: write locks[{found.alias!r}].attach(text)"
+            )
+        if found.kind != KIND:
+            raise ValueError(f"this text is of a lock of kind {found.kind!r}, which this version can't attach")
+        address = self._address(found.key, found.name)
+        options = replace(
+            self._default_options(self.overrides(found.name)),
+            lease=found.lease,
+            renew_for=inf if found.renew_for < 0 else found.renew_for,
+            max_hold=None if found.max_hold is None else inf if found.max_hold < 0 else found.max_hold,
+            note=found.note,
+            on_lost=validate_on_lost(on_lost),
+        )
+        return Lock(self._spec(address, options)), found.token
+
+    def _lock_parts(self, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
         """Return what locks of equal arguments share: their class and their spec."""
         address = self._address(key, name)
-        lock_options = self._options_of(address.name, Options(*arguments))
+        lock_options = self._options_of(address.name, options)
         return TransactionLock if lock_options.database else Lock, self._spec(address, lock_options)
 
     def _spec(self, address: LockAddress, options: LockOptions) -> LockSpec:
         return LockSpec(self.engine, *address, options, MutexSteps(self.engine, address.keys, address.name, options))
 
-    def _options_of(self, name: str, options: Options) -> LockOptions:
-        make_options = self._cached_options if options.note is None else self._lock_options
+    def _options_of(self, name: str, options: Any) -> LockOptions:
+        make_options = self._cached_options if options[-1] is None else self._lock_options
         try:
             return make_options(name, *options)
         except TypeError:  # not hashable, or wrong
@@ -183,11 +205,7 @@ class Locks(LockMaker):
         if expire is not None:
             lock_options = replace(lock_options, lease=durations.lease_ms(expire))
         if not validate_flag(auto_release, "auto_release"):
-            if expire is None or renew or hold is not None:
-                raise TypeError(
-                    "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
-                    "nor hold="
-                )
+            _check_kept(expire, renew, hold)
             renew = False
             lock_options = replace(lock_options, auto_release=False, after_release=None)
         if renew is None:
@@ -198,16 +216,24 @@ class Locks(LockMaker):
             lock_options = _limited(
                 lock_options, durations.hold_seconds(max_hold), renewable=overrides.renew is not False
             )
+        given = _release_options(hold, hold_using)
         if note is not None:
-            lock_options = replace(lock_options, note=validate_note(note))
+            given["note"] = validate_note(note)
         if wait is not None:
-            lock_options = replace(lock_options, wait=durations.wait_seconds(wait))
+            given["wait"] = durations.wait_seconds(wait)
         if on_backend_error is not None:
-            lock_options = replace(lock_options, fail_open=validate_on_backend_error(on_backend_error))
-        return (
-            lock_options
-            if hold is None and hold_using is None
-            else replace(lock_options, **_release_options(hold, hold_using))
+            given["fail_open"] = validate_on_backend_error(on_backend_error)
+        return replace(lock_options, **given) if given else lock_options
+
+
+def _check_kept(expire: object, renew: object, hold: object) -> None:
+    """
+    Raises:
+        TypeError: the options contradict ``auto_release=False``.
+    """
+    if expire is None or renew or hold is not None:
+        raise TypeError(
+            "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True nor hold="
         )
 
 
@@ -260,6 +286,8 @@ def _release_options(hold: object, using: object) -> dict[str, Any]:
     Raises:
         ValueError: ``hold`` or the database is unknown.
     """
+    if hold is None and using is None:
+        return {}
     if hold == "block" and using is None:
         return {"after_release": None}
     if hold in (None, "block"):

@@ -79,6 +79,9 @@ class LockHandler(LockMaker):
             client = self[DEFAULT]
         return client._make(key, name, options, on_lost, reentrant)
 
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
+        return self[DEFAULT]._attachable(text, on_lost)
+
     def _make_record(
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:

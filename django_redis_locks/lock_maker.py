@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Literal, Never, TypeAlias
 
 from .core.arguments import refuse_unknown
+from .primitives.shared.detach import aattach, attach
 
 if TYPE_CHECKING:
     from .core.durations import Duration
-    from .core.grant import OnLost
+    from .core.grant import Grant, OnLost
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 
@@ -16,20 +17,12 @@ HoldUntil: TypeAlias = Literal["block", "transaction"]
 
 OnBackendError: TypeAlias = Literal["closed", "open"]
 
-
-class Options(NamedTuple):
-    """The options of a call site; None for what isn't given."""
-
-    expire: Duration | None = None
-    wait: Duration | None = None
-    renew: bool | None = None
-    on_backend_error: OnBackendError | None = None
-    hold: HoldUntil | None = None
-    hold_using: str | None = None
-    auto_release: bool = True
-    max_hold: Duration | None = None
-    note: str | None = None
-
+Options: TypeAlias = (
+    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool, "
+    "Duration | None, str | None]"
+)
+"""The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if not
+given; ``auto_release``; and ``max_hold``, ``note``, None if not given. A plain tuple, because one is made for each lock."""
 
 _ARGUMENTS = (
     "expire",
@@ -86,6 +79,59 @@ class LockMaker:
             state = locks.record("deploy:production").get()
         """
         return self._make_record(key, name, wait, on_backend_error)
+
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
+        raise NotImplementedError
+
+    def attach(self, text: str, *, on_lost: OnLost = None) -> Grant:
+        """Take over the hold that ``grant.detach()`` has detached, for the calling thread. The grant is as if it was
+        acquired here: it has the same key, name and fence, and its lease begins now and is renewed if it was. One round
+        trip.
+
+        Args:
+            text: the text that ``detach()`` returned. It is good for one attach.
+            on_lost: as for ``lock()``. That of the lock that was detached stays in its process.
+
+        Returns:
+            The grant.
+
+        Raises:
+            SynchronousOnlyOperation: called in a running event loop. Use ``aattach()``.
+            LockLost: the text was used before, its lease has ended, or the lock was released by force.
+            LockBackendError: the store can't be reached. The text stays usable: if it was attached after all, that is
+                undone in the background.
+            ValueError: the text is damaged, comes from elsewhere, or is that of another alias.
+            TypeError: the text is no str.
+
+        Example::
+
+            @shared_task
+            def export(pk, text):
+                with locks.attach(text) as grant:
+                    write_export(pk, fence=grant.fence)
+        """
+        return attach(*self._attachable(text, on_lost))
+
+    async def aattach(self, text: str, *, on_lost: OnLost = None) -> Grant:
+        """Take over the hold that ``grant.detach()`` has detached, for the running task. The grant is as if it was
+        acquired here: it has the same key, name and fence, and its lease begins now and is renewed if it was. One round
+        trip.
+
+        Args:
+            text: the text that ``detach()`` returned. It is good for one attach.
+            on_lost: as for ``lock()``. That of the lock that was detached stays in its process.
+
+        Returns:
+            The grant.
+
+        Raises:
+            LockLost: the text was used before, its lease has ended, or the lock was released by force.
+            LockBackendError: the store can't be reached. The text stays usable: if it was attached after all, that is
+                undone in the background.
+            ValueError: the text is damaged, comes from elsewhere, or is that of another alias.
+            TypeError: the text is no str.
+        """
+        return await aattach(*self._attachable(text, on_lost))
 
     def lock(
         self,
@@ -148,7 +194,7 @@ class LockMaker:
         return self._make(
             key,
             name,
-            Options(expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, note),
+            (expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, note),
             on_lost,
             False,
         )
@@ -205,5 +251,5 @@ class LockMaker:
         """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
-        options = Options(expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, note)
+        options = expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, note
         return self._make(key, name, options, on_lost, True)

@@ -28,6 +28,8 @@ lock_contended = LockSignal()
 """``event``: ``Contended(key, name, alias, waited)``. The lock wasn't acquired within the wait."""
 lock_released = LockSignal()
 """``event``: ``Released(key, name, alias, fence, held, confirmed)``."""
+lock_detached = LockSignal()
+"""``event``: ``Detached(key, name, alias, fence, held)``. The process that attaches it sends ``lock_acquired``."""
 lock_lost = LockSignal()
 """``event``: ``Lost(key, name, alias, fence, held, why)``."""
 lock_force_released = LockSignal()
@@ -40,6 +42,7 @@ _signals: dict[type[events.Event], Signal] = {
     events.Acquired: lock_acquired,
     events.Contended: lock_contended,
     events.Released: lock_released,
+    events.Detached: lock_detached,
     events.Lost: lock_lost,
     events.ForceReleased: lock_force_released,
     events.BackendFailed: lock_backend_failed,

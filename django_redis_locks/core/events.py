@@ -69,6 +69,17 @@ class Released(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Detached(Event):
+    """The hold was detached after ``held`` seconds, to be attached by another process. The lock stays held."""
+
+    text = "Lock %(lock_name)s detached after %(lock_held).3f s"
+    kind = "release"
+
+    fence: int | None
+    held: float
+
+
+@dataclass(frozen=True, slots=True)
 class Lost(Event):
     """The lease ended, or the lock was taken away, while it was held. ``why`` is "expired", "taken" or "max_hold"."""
 

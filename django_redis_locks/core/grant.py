@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
-from . import clock, events
+from . import events
 from .durations import Duration, lease_ms
-from .errors import LockAlreadyHeld, LockBackendError, LockError, LockLost
-from .hold import Hold, State, no_grant
+from .errors import LockAlreadyHeld, LockBackendError, LockError
+from .grant_state import GrantState
 from .owners import running_loop
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from .commands import Command
     from .effects import Performer
+    from .hold import Hold
 
 OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
 """The values of ``on_lost``: how the loss of a lock is handled."""
@@ -36,10 +36,12 @@ class GrantedLock(Protocol):
     def release_in_background(self, grant: Grant) -> None: ...
     def leave_grant(self, grant: Grant) -> None: ...
     async def aleave_grant(self, grant: Grant) -> None: ...
+    def detach_grant(self, grant: Grant, expire: Duration | None, /) -> str: ...
+    async def adetach_grant(self, grant: Grant, expire: Duration | None, /) -> str: ...
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
 
 
-class Grant:
+class Grant(GrantState):
     """The proof that the caller holds a lock, and the handle to release it.
 
     Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end; one block per
@@ -56,79 +58,10 @@ class Grant:
             (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
     """
 
-    __slots__ = ("__weakref__", "_block", "hold", "id", "lock")
+    __slots__ = ()
 
-    deferred = False
-    """Whether it keeps the lock after the caller has released it."""
-
-    def waits_for_transaction(self) -> bool:
-        """Return whether a deferred grant keeps the lock for an open transaction of the calling thread."""
-        return False
-
-    def __init__(self, hold: Hold, keeper: GrantedLock, id: int, block: int = 0) -> None:
-        self.hold = hold
-        self.id = id
-        self.lock = keeper
-        self._block = block
-        if hold.grant is no_grant:
-            hold.grant = weakref.ref(self)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a grant can't be pickled, because it belongs to its process. Pass its key, or its fence")
-
-    def __repr__(self) -> str:
-        state = "released" if self.released else "lost" if self.lost else "held" if self.protected else "unprotected"
-        return f"<Grant {self.name!r} fence={self.fence} {state}>"
-
-    @property
-    def key(self) -> str:
-        """The key of the lock."""
-        return self.hold.key
-
-    @property
-    def name(self) -> str:
-        """The name of the lock: its label in settings, messages and metrics."""
-        return self.hold.name
-
-    @property
-    def alias(self) -> str:
-        """The alias in ``REDIS_LOCKS``."""
-        return self.hold.alias
-
-    @property
-    def fence(self) -> int | None:
-        """The fencing token, or None if the grant isn't ``protected``. It grows with every hold of the key."""
-        return self.hold.fence
-
-    @property
-    def held(self) -> bool:
-        """Whether the lock is held by this grant now, as far as this process knows: neither released nor lost."""
-        return not self.released and self.hold.live
-
-    @property
-    def protected(self) -> bool:
-        """False if the store was down and ``ON_BACKEND_ERROR`` is "open": the section runs without a lock."""
-        return self.hold.fence is not None
-
-    @property
-    def released(self) -> bool:
-        """Whether the grant was released, or is being released."""
-        return self.id not in self.hold.open_grants
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lock was lost before its release, as far as this process knows, without a request. In a forked
-        child always True."""
-        hold = self.hold
-        if hold.inherited_by_fork:
-            return True
-        return hold.loss_reason is not None or (hold.held and clock.now() >= hold.deadline)
-
-    def remaining(self) -> float:
-        """Return the seconds until the lease ends, by this process's clock; 0.0 if the lock is lost or released."""
-        if not self.held:
-            return 0.0
-        return max(0.0, self.hold.deadline - clock.now())
+    if TYPE_CHECKING:
+        lock: GrantedLock
 
     def extend(self, expire: Duration) -> None:
         """Extend the lease to ``expire`` from now; it is never shortened. One round trip.
@@ -224,19 +157,57 @@ class Grant:
             self.lock.clean_up_release(self, failure)
             raise
 
-    def _check(self) -> None:
-        hold = self.hold
-        error_context: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
-        if not self.protected and not self.released:
-            raise LockBackendError("the store was down when this section began: there is no lock", **error_context)
-        if not self.held:
-            if hold.loss_reason is not None:
-                why = hold.loss_reason
-            elif hold.inherited_by_fork:
-                why = "this process was forked from its holder"
-            else:
-                why = "released" if self.released or hold.state is not State.HELD else "expired"
-            raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **error_context)
+    def detach(self, expire: Duration | None = None) -> str:
+        """Detach the hold from this process, so that another process, a Celery task or a later request can continue it
+        under the same fence, by ``locks.attach(text)``. The lock stays held; this grant counts as released. One round
+        trip.
+
+        Args:
+            expire: the lease of the journey, in seconds or as a ``timedelta``, which no process renews. By default the
+                lease of the lock, in full from now.
+
+        Returns:
+            A text for one ``attach`` within this lease. Whoever has it can take the lock over.
+
+        Raises:
+            SynchronousOnlyOperation: called in a running event loop. Use ``adetach()``.
+            LockAlreadyHeld: the lock was entered several times: only the last grant can be detached.
+            LockLost: the lock isn't held any more.
+            LockBackendError: the store can't be reached. The lock stays held here, and may be detached again.
+            TypeError: the lock has ``auto_release=False``, or ``hold="transaction"``.
+            ValueError: ``expire`` isn't a duration.
+
+        Example::
+
+            grant = locks.lock(f"export:{pk}").acquire()
+            transaction.on_commit(lambda: export.delay(pk, grant.detach(expire=3600)))
+        """
+        if running_loop() is not None:
+            self.lock.performer.may_block()
+        self._check()
+        return self.lock.detach_grant(self, expire)
+
+    async def adetach(self, expire: Duration | None = None) -> str:
+        """Detach the hold from this process, so that another process, a Celery task or a later request can continue it
+        under the same fence, by ``locks.attach(text)``. The lock stays held; this grant counts as released. One round
+        trip.
+
+        Args:
+            expire: the lease of the journey, in seconds or as a ``timedelta``, which no process renews. By default the
+                lease of the lock, in full from now.
+
+        Returns:
+            A text for one ``attach`` within this lease. Whoever has it can take the lock over.
+
+        Raises:
+            LockAlreadyHeld: the lock was entered several times: only the last grant can be detached.
+            LockLost: the lock isn't held any more.
+            LockBackendError: the store can't be reached. The lock stays held here, and may be detached again.
+            TypeError: the lock has ``auto_release=False``, or ``hold="transaction"``.
+            ValueError: ``expire`` isn't a duration.
+        """
+        self._check()
+        return await self.lock.adetach_grant(self, expire)
 
     def __enter__(self) -> Self:
         """Begin a block that releases the grant at its end.

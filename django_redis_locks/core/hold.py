@@ -60,6 +60,7 @@ class Hold:
         "alias",
         "confirmed_at",
         "deadline",
+        "detached_token",
         "entry",
         "fence",
         "grant",
@@ -133,6 +134,8 @@ class Hold:
         self.hand_overs = 0
         """How many times in a row the lock was handed over within this process while another process may have
         waited."""
+        self.detached_token = ""
+        """The token that its lock has once it is detached; "" before the first attempt."""
         self.watched = False
         """The maintenance thread renews this hold, or reports its loss."""
         self.reserved_fences = 0
@@ -260,6 +263,25 @@ class Hold:
                 return False  # another thread is releasing it
             self.state = State.RELEASING
             return True
+
+    def begin_detach(self, grant: int, mint_token: Callable[[], str]) -> bool:
+        """Stop the use of the hold, whose only grant this is, and give it the token for its journey. Return False if the
+        hold has ended."""
+        with self.mutex.rlock:
+            if self.state is not State.HELD or self.open_grants != {grant}:
+                return False
+            self.detached_token = self.detached_token or mint_token()
+            self.open_grants.clear()
+            self.state = State.RELEASING
+            return True
+
+    def resume(self, grant: int) -> bool:
+        """Continue the hold after a ``detach`` without a result. Return False if it has ended."""
+        with self.mutex.rlock:
+            if self.state is State.RELEASING:
+                self.open_grants.add(grant)
+                self.state = State.HELD
+            return self.state is State.HELD
 
     def leave(self, grant: int) -> None:
         """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this

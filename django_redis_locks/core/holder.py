@@ -21,6 +21,9 @@ LONGEST_FIELD: Final = 255
 
 LARGEST_PID: Final = 2**32
 
+DETACHED: Final = "detached"
+"""The name of the thread while a hold is on its way to another process."""
+
 LONGEST_NOTE: Final = 200
 """The number of bytes of a note, in UTF-8."""
 
@@ -118,7 +121,7 @@ def extras(max_hold: float | None, note: str | None) -> str:
 
 
 @lru_cache(maxsize=512)
-def describe(pid: int, thread: str, name: str, fields: tuple[str, ...], extras: str = "") -> str:
+def describe(pid: int | None, thread: str, name: str, fields: tuple[str, ...], extras: str = "") -> str:
     """Return the description of a holder as it is stored: a JSON array in the order of FIELDS, with null for excluded
     fields, and the result of ``extras``, if any; or "" if there is neither. Names of fields would need more memory than
     their values."""

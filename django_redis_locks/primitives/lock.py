@@ -17,7 +17,7 @@ from ..core.durations import Duration
 from ..core.grant import Grant
 from ..core.registry import end_block, registry
 from ..core.runner import arun, run
-from .shared import extend, release
+from .shared import detach, extend, release
 from .shared.acquire import aacquire, acquire
 from .shared.inspect_programs import force_releasing, inspecting
 from .shared.lock_object import LockObject
@@ -68,6 +68,8 @@ class Lock(LockObject):
     release_in_background = release.release_in_background
     leave_grant = release.leave_grant
     aleave_grant = release.aleave_grant
+    detach_grant = detach.detach_grant
+    adetach_grant = detach.adetach_grant
     extend_hold = extend.extend_hold
     aextend_hold = extend.aextend_hold
 

@@ -186,6 +186,10 @@ class Face:
         self.prefix = next(_prefixes)
         self.configure(KEY_PREFIX=self.prefix, **entry)
 
+    def add_alias(self, alias: str) -> None:
+        """Add an alias for the same store, with locks of its own."""
+        self._settings.REDIS_LOCKS = {**self._settings.REDIS_LOCKS, alias: {**self._entry, "KEY_PREFIX": alias}}
+
     def lock(self, key: Any = _OWN, **options: Any) -> Lock:
         return locks.lock(self.key if key is _OWN else key, **options)
 

@@ -127,6 +127,7 @@ class RandomCommands:
             lambda: self.both(lock.spec.steps.renew(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock.spec.steps.inspect(), parse=_parse_holder)): 3,
             lambda: self.adopt(lock): 2,
+            lambda: self.transfer(lock): 2,
             lambda: self.force_release(lock): 2,
             lambda: self.unregister(lock): 2,
             lambda: self.get(record): 4,
@@ -166,6 +167,23 @@ class RandomCommands:
             for fence in self.fences(lock.keys.lock)
         )
         return ours, theirs
+
+    def transfer(self, lock: Lock) -> Pair:
+        token, next_token, lease = self.token(), self.token(), self.chance.choice([0, self.lease()])
+        ours, theirs = (
+            dataclasses.replace(
+                lock.spec.steps.transfer(token, next_token, lease, "on its way", fence, 0), parse=_parse_fence
+            )
+            for fence in self.transferred_fences(lock.keys.lock)
+        )
+        return ours, theirs
+
+    def transferred_fences(self, key: str) -> tuple[int, ...]:
+        """The fences that a lock has already, or none: a hold doesn't change its fence."""
+        rank = self.latest.get(key)
+        if rank is None or self.maybe():
+            return tuple(0 for _ in self.sides)
+        return tuple(side.fences[rank] for side in self.sides)
 
     def force_release(self, lock: Lock) -> Pair:
         fences, execute = self.fences(lock.keys.lock), bool(self.maybe())
@@ -256,6 +274,11 @@ class RandomCommands:
         return tuple(side.fences[rank] for side in self.sides)
 
 
+def _parse_fence(reply: int) -> Granted | None:
+    """The fence of a lock that was transferred."""
+    return Granted(reply, free=False) if reply else None
+
+
 def _parse_holder(reply: list[Any]) -> Granted | Busy | ForeignValue | None:
     """Like the lock, but a foreign value under the key is a result instead of an error."""
     return parse_acquire([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
@@ -298,6 +321,8 @@ KINDS = {
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
+    ("lock/transfer", "granted", False, False),
+    ("lock/transfer", "NoneType"),
     *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
     *(("waiters/unregister", answer) for answer in (0, 1, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),

@@ -89,6 +89,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/release": locks.release,
     "lock/renew": locks.renew,
     "lock/adopt": locks.adopt,
+    "lock/transfer": locks.transfer,
     "lock/inspect": locks.inspect,
     "lock/force_release": locks.force_release,
     "waiters/unregister": locks.unregister,

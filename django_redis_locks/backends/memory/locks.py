@@ -93,6 +93,33 @@ def adopt(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: in
     return renew(store, keys, lease, token)
 
 
+def transfer(
+    store: Store,
+    keys: tuple[str, ...],
+    token: str,
+    next_token: str,
+    lease: int,
+    fence: int,
+    age: int,
+    holder: str,
+) -> int:
+    """``lock/transfer``: give a held lock another token."""
+    record = store.find_owned(keys[0], next_token)
+    if record is not None:
+        record.extend(lease)
+    else:
+        record = store.find_owned(keys[0], token)
+        if record is None:
+            return 0
+        if lease:
+            record.ends = monotonic() + lease / 1000
+        record.token, record.fence, record.holder = next_token, fence or record.fence, holder
+        record.since = micros() // 1000 - age
+        record.reserved = record.unclaimed = False
+    store.add_to_index(keys[1:], keys[0], record, new=False)
+    return record.fence
+
+
 def inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     """``lock/inspect``: return the holder of the lock."""
     record = store.find(keys[0])

@@ -173,7 +173,7 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
                     pause = min(spec.performer.tuning.max_poll_interval, hold.lease / 1000)
                     spec.perform(LeaveQueue(waiter, pause, NOT_QUEUED))
                 request.waiter = None
-            return _issue(lock, request, hold)
+            return issue(lock, request, hold)
         request.hold = None
     request.first = FirstReply(request.sent, reply)
     return None
@@ -185,7 +185,7 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
 def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
     spec = lock.spec
     if isinstance(verdict, Hold):
-        return _issue(lock, request, verdict)
+        return issue(lock, request, verdict)
     if verdict is GRANTED_TOO_LATE:
         raise LockBackendError(
             f"the answer took longer than the lease of {spec.options.lease / 1000:g} s: the lock wasn't acquired",
@@ -204,7 +204,8 @@ def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold 
     )
 
 
-def _issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
+def issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
+    """Return the grant of a new hold or entry, and register it."""
     spec = lock.spec
     grant = request.issued = Grant(hold, lock, request.grant_id, request.block)
     crowded = spec.options.auto_release and registry.register(grant, request.block)

@@ -54,6 +54,12 @@ class LockSpec:
         options, thread = self.options, owners.name_of(owner)
         return holders.describe(forks.known_pid, thread, self.name, options.metadata, options.holder_extras)
 
+    def detached_holder_text(self) -> str:
+        """Return the description that is stored with a lock without an owner, between ``detach`` and ``attach``. It has
+        no process id, because that process may end."""
+        options = self.options
+        return holders.describe(None, holders.DETACHED, self.name, options.metadata, options.holder_extras)
+
     def perform(self, effect: Effect[Any]) -> None:
         """Perform a local effect."""
         self.performer.handlers[type(effect)](effect)

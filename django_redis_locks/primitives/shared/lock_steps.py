@@ -29,6 +29,10 @@ class LockSteps(Protocol):
         """Prepare these commands, and keep them."""
 
     @property
+    def kind(self) -> str:
+        """The kind of lock, as in the store."""
+
+    @property
     def release_keys(self) -> tuple[str, ...]:
         """The keys of a command that frees the lock."""
 
@@ -48,6 +52,20 @@ class LockSteps(Protocol):
     def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function like ``renew``, for a hold that was handed over within this process or granted to it as a
         waiter, so that the store may not know its holder yet. From then on the next hold has to send a request."""
+
+    def transfer(
+        self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
+    ) -> Command[int]:
+        """Give a held lock another token. Its reply is the fence, also if the lock has that token already; or 0.
+
+        Args:
+            token: the token that the lock has.
+            next_token: the token that it gets.
+            lease: milliseconds from now; 0 for no change.
+            holder: the description that is stored.
+            fence: of the hold; 0 for the stored one.
+            age: milliseconds since the lock was acquired.
+        """
 
     def inspect(self) -> Command[Holder | ForeignValue | None]:
         """Its reply is the holder, None for a free lock, or what else the key holds."""

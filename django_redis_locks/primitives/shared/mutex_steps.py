@@ -47,6 +47,8 @@ class MutexSteps:
         release_keys: the keys of a command that frees the lock: whatever frees it may grant it to the next waiter.
     """
 
+    kind = KIND
+
     __slots__ = ("_free_keys", "_keys", "_name", "_options", "_performer", "prepared", "release_keys")
 
     def __init__(self, performer: Performer, keys: LockKeys, name: str, options: LockOptions) -> None:
@@ -108,6 +110,13 @@ class MutexSteps:
     def _adopt(self, token: str, lease: int, *, fence: int, since: float, holder: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
         return Command("lock/adopt", self.renew(token, lease).keys, (lease, token, fence, age, holder), parse_renew)
+
+    def transfer(
+        self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
+    ) -> Command[int]:
+        """Give a held lock another token. The reply is the fence, or 0 if the lock has neither token."""
+        args = token, next_token, lease, fence, age, holder
+        return Command("lock/transfer", self.renew(token, lease).keys, args, parse_int)
 
     def inspect(self) -> Command[Holder | ForeignValue | None]:
         """Read the holder."""

@@ -89,6 +89,7 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
     if (
         hold.outcome_unknown
         or hold.release_sent_in_time
+        or hold.detached_token
         or hold.loss_reason is not None
         or spec.lock_id in performer.queued
         or performer.outage.suspected
@@ -155,8 +156,7 @@ def releasing(spec: LockSpec, hold: Hold, loop: object, first: FirstReply | None
         raise
     if reply > 1 or hold.entry is not None or spec.lock_id in spec.performer.queued:
         yield NotifyWaiters(spec.lock_id, reply > 1, hold.entry, spec.steps.release_keys)
-    if hold.outcome_unknown or outcome_unknown:
-        yield spec.cleanup(hold.token, hold.address)
+    yield from _cleaning_up(spec, hold, outcome_unknown)
     hold.state = State.GONE  # not before: what is interrupted until here the caller does again
     if reply and hold.loss_reason is None:  # a reported loss excludes a report of success
         return True
@@ -165,10 +165,24 @@ def releasing(spec: LockSpec, hold: Hold, loop: object, first: FirstReply | None
     raise spec.loss_of(hold, "taken" if in_time else "expired")
 
 
+def _cleaning_up(spec: LockSpec, hold: Hold, outcome_unknown: bool) -> Program[None]:
+    """Delete what requests without a reply may have left, also an attempt to detach the hold."""
+    if hold.outcome_unknown or outcome_unknown:
+        yield spec.cleanup(hold.token, hold.address)
+    if hold.detached_token:
+        yield spec.cleanup(hold.detached_token, "")
+
+
 def _handing_over(spec: LockSpec, hold: Hold, loop: object) -> Program[bool]:
     """Hand the lock over to a waiter of this process, if it is certainly held. After ``max_hand_overs`` times in a
     row the local queue registers behind those of other processes instead."""
-    if hold.outcome_unknown or hold.release_failed or hold.loss_reason is not None or clock.now() >= hold.deadline:
+    if (
+        hold.outcome_unknown
+        or hold.detached_token
+        or hold.release_failed
+        or hold.loss_reason is not None
+        or clock.now() >= hold.deadline
+    ):
         return False
     if hold.hand_overs >= spec.performer.tuning.max_hand_overs:
         hold.entry = yield Requeue(spec.lock_id, loop)
@@ -207,6 +221,8 @@ def _release_later(spec: LockSpec, hold: Hold) -> None:
     spec.performer.unwatch(hold)
     # it may have been freed already: local waiters ask the store, and cleanup repeats the release
     spec.perform(spec.cleanup(hold.token, hold.address))
+    if hold.detached_token:
+        spec.perform(spec.cleanup(hold.detached_token, ""))
     spec.perform(NotifyWaiters(spec.lock_id, False, hold.entry, spec.steps.release_keys))
     hold.entry = None
 

@@ -19,6 +19,7 @@ EVENTS = [
     (Acquired(*ABOUT, 7, 0.25), "acquire", logging.DEBUG, "Lock order acquired after 0.250 s"),
     (Contended(*ABOUT, 0.25), "acquire", logging.INFO, "Lock order is busy, given up after 0.250 s"),
     (Released(*ABOUT, 7, 1.5, True), "release", logging.DEBUG, "Lock order released after 1.500 s"),
+    (events.Detached(*ABOUT, 7, 1.5), "release", logging.DEBUG, "Lock order detached after 1.500 s"),
     (events.ForceReleased(*ABOUT, "stuck"), "release", logging.WARNING, "Lock order was released by force: stuck"),
     (events.ForceReleased(*ABOUT, ""), "release", logging.WARNING, "was released by force: no reason was given"),
     (events.Lost(*ABOUT, 7, 1.5, "expired"), "lost", logging.ERROR, "Lock order was lost while it was held (expired)"),

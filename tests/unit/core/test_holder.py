@@ -14,7 +14,9 @@ def test_description_is_an_array_in_the_order_of_the_fields() -> None:
     host, pid = socket.gethostname(), os.getpid()
     assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
     assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
-    assert describe(pid, "MainThread", "order", ("pid",), extras(inf, None)) == f'[null,{pid},null,null,{{"max_hold":-1}}]'
+    assert (
+        describe(pid, "MainThread", "order", ("pid",), extras(inf, None)) == f'[null,{pid},null,null,{{"max_hold":-1}}]'
+    )
     assert describe(pid, "MainThread", "order", ()) == ""
 
 

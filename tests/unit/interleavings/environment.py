@@ -99,7 +99,7 @@ def deterministic_environment() -> Iterator[None]:
         patch.setattr(HandedOverLock, "report_vanished", gone)
         patch.setattr(tokens, "mint_token", environment.mint_token)
         patch.setattr(requests, "mint_id", lambda: 1)
-        patch.setattr(acquire, "_issue", lambda lock, request, hold: Grant(hold, lock, request.grant_id))
+        patch.setattr(acquire, "issue", lambda lock, request, hold: Grant(hold, lock, request.grant_id))
         for module in (memory_locks, memory_records, memory_store):
             patch.setattr(module, "monotonic", lambda: environment.now)
             patch.setattr(module, "micros", lambda: environment.enqueued_at)
