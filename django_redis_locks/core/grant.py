@@ -167,7 +167,7 @@ class Grant(GrantState):
                 lease of the lock, in full from now.
 
         Returns:
-            A text for one ``attach`` within this lease. Whoever has it can take the lock over.
+            A text for one ``attach`` within this lease. Any process that has it can take the lock over.
 
         Raises:
             SynchronousOnlyOperation: called in a running event loop. Use ``adetach()``.
@@ -197,7 +197,7 @@ class Grant(GrantState):
                 lease of the lock, in full from now.
 
         Returns:
-            A text for one ``attach`` within this lease. Whoever has it can take the lock over.
+            A text for one ``attach`` within this lease. Any process that has it can take the lock over.
 
         Raises:
             LockAlreadyHeld: the lock was entered several times: only the last grant can be detached.

@@ -265,8 +265,8 @@ class Hold:
             return True
 
     def begin_detach(self, grant: int, mint_token: Callable[[], str]) -> bool:
-        """Stop the use of the hold, whose only grant this is, and give it the token for its journey. Return False if the
-        hold has ended."""
+        """Stop the use of a hold that has only this grant, and give it the token for its journey. Return False if it
+        has ended."""
         with self.mutex.rlock:
             if self.state is not State.HELD or self.open_grants != {grant}:
                 return False

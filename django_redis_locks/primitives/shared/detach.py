@@ -69,7 +69,7 @@ def _begin_detach(spec: LockSpec, grant: Grant, expire: Duration | None) -> int:
     options, hold = spec.options, grant.hold
     lease = options.lease if expire is None else lease_ms(expire)
     if not options.auto_release:
-        raise TypeError(f"lock {spec.name!r} has auto_release=False: it has no owner whose hold could move")
+        raise TypeError(f"lock {spec.name!r} has auto_release=False: its hold has no owner, so it can't move")
     if options.database:
         raise TypeError(
             f'lock {spec.name!r} has hold="transaction", which keeps it in this process until COMMIT: leave hold out'
