@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from importlib import resources
+from typing import get_args, get_type_hints
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.scripts import PLAIN, script
+from django_redis_locks.core.steps import STEPS
 from tools.public_api import PACKAGES, ROOT
 
 FOLDER = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
@@ -47,8 +49,17 @@ def parts_named_by(command: str) -> set[str]:
     return {name for names in re.findall(r"^ *-- uses (.+)$", lua(command), re.MULTILINE) for name in names.split()}
 
 
+def arguments_of(command: str) -> list[str]:
+    """The names of a step's arguments, those of its optional group included."""
+    step = STEPS[command]
+    *types, last = get_type_hints(step).values() or [None]
+    groups = [group for group in get_args(last) if hasattr(group, "_fields")]
+    return [*step._fields[: len(types)], *groups[0]._fields] if groups else list(step._fields)
+
+
 def test_script_header_documents_keys_arguments_and_reply() -> None:
-    """[Y 5] A description, then KEYS, ARGV and the reply, in comments before the first statement."""
+    """[Y 5] A description, then KEYS, ARGV and the reply, in comments before the first statement. A script has the
+    arguments of its step."""
     for command in COMMANDS:
         header = header_of(command)
         assert "." in header[0] + header[1], command
@@ -59,6 +70,7 @@ def test_script_header_documents_keys_arguments_and_reply() -> None:
             documented = re.split(r",|\band [\w ]+:", re.sub(r"\(.*?\)", "", sections[name]))
             count = len([word for word in documented if word.strip()])
             assert used == set(range(1, count + 1)), f"{command} {name}: {sections[name]}"
+        assert count == len(arguments_of(command)), command
 
 
 def test_shared_part_holds_documented_functions_only() -> None:
@@ -101,12 +113,13 @@ def commands_named() -> set[str]:
     return names
 
 
-def test_every_command_has_a_script_and_a_step_in_memory() -> None:
-    """[Y 17] The commands of the packages, the Redis scripts and the steps of the memory backend have the same
-    names."""
-    named = commands_named()
-    assert named - set(PLAIN) == set(COMMANDS)
-    assert named == set(memory._steps)
+def test_every_step_is_used_and_implemented_by_both_backends() -> None:
+    """[Y 17] The commands of the packages, the scripts of Redis and the functions of the memory backend are those of
+    the steps."""
+    steps = set(STEPS)
+    assert commands_named() == steps
+    assert {*COMMANDS, *PLAIN} == steps
+    assert set(memory._steps) == steps
 
 
 def test_scripts_are_found_where_the_package_is_installed() -> None:

@@ -120,9 +120,9 @@ class Backend:
         """
         raise NotImplementedError
 
-    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
+    def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
         """Prepare a command that is sent often with the same keys. Arguments as of ``PreparedCommand``."""
-        return PreparedCommand(self, name, keys, args)
+        return PreparedCommand(self, name, keys)
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """Execute independent commands, together if the store can.

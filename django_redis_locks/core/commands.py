@@ -42,9 +42,9 @@ class Command(Effect[R]):
     ``outcome_unknown``.
 
     Attributes:
-        name: the name by which a backend finds its implementation of the step. For Redis it is the path of a script.
+        name: the name of the step in ``STEPS``. For Redis it is the path of a script.
         keys: the keys in the store that it uses.
-        args: its other arguments.
+        args: its other arguments, a named tuple of the class that ``STEPS`` has for the name.
         parse: returns the value of a raw reply, or raises one of ``PARSE_ERRORS``.
     """
 
@@ -52,7 +52,7 @@ class Command(Effect[R]):
 
     name: str
     keys: tuple[str, ...]
-    args: tuple[str | int | bytes, ...]
+    args: Any
     parse: Callable[[Any], R]
 
     def read(self, reply: Any) -> R:

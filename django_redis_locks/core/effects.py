@@ -183,7 +183,7 @@ class Performer(EffectPerformer, Protocol):
         """The locks for which this process has a waiter."""
 
     @property
-    def prepare(self) -> Callable[[str, tuple[str, ...], int], PreparedCommand]:
+    def prepare(self) -> Callable[[str, tuple[str, ...]], PreparedCommand]:
         """Prepare a command: its name, its keys and the number of its arguments."""
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from .commands import Command
 from .errors import LockBackendError
+from .steps import STEPS
 
 
 class CommandExecutor(Protocol):
@@ -26,13 +27,12 @@ class PreparedCommand:
     Args:
         backend: sends it.
         name: the step, as ``Command.name``.
-        keys: the keys in the store that it uses.
-        args: the number of its arguments.
+        keys: the keys in the store that it uses. The optional group of the step's arguments is left out.
     """
 
     __slots__ = ("_backend", "_keys", "_name")
 
-    def __init__(self, backend: CommandExecutor, name: str, keys: tuple[str, ...], args: int) -> None:
+    def __init__(self, backend: CommandExecutor, name: str, keys: tuple[str, ...]) -> None:
         self._backend = backend
         self._name = name
         self._keys = keys
@@ -80,7 +80,7 @@ class PreparedCommand:
         return None
 
     def _as_command(self, first: str, rest: tuple[str | int, ...]) -> Command[Any]:
-        return Command(self._name, self._keys, (first, *rest), _raw)
+        return Command(self._name, self._keys, STEPS[self._name](first, *rest), _raw)
 
 
 def _raw(reply: Any) -> Any:

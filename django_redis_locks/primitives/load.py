@@ -21,6 +21,7 @@ from ..core.hold import Hold, State, mint_id
 from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import parse_array, parse_bool, parse_int, parse_text
 from ..core.runner import run_twice_if_interrupted
+from ..core.steps.loads import ClaimLoad, DeferStore, GiveUpLoad, InvalidateValue, PutValue, RenewLoad, StoreValue
 from .shared.requests import NOT_QUEUED, ClaimRequest
 from .shared.retry import CommandReply, FirstReply, RetryLimits, retry_command
 from .shared.wait_loop import UNQUEUED, Outcome, wait_loop
@@ -180,16 +181,15 @@ class LoadLease:
             LockBackendError: the store can't be reached, or refuses the value. The claim is then given up.
         """
         keys = self.keys[:6] if self.keys.value else self.keys[:5]
-        return self._finishing(
-            token, Command("load/store", keys, (token, ttl_ms, value, int(by_permit)), parse_bool), hold
-        )
+        args = StoreValue(token, ttl_ms, value, int(by_permit))
+        return self._finishing(token, Command("load/store", keys, args, parse_bool), hold)
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
         """End a load inside of a transaction, so that the value can be stored when the transaction commits. Returns the
         token of the permit to store it; "" if the claim was gone."""
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
-        command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), parse_text)
-        return self._finishing(token, command, hold)
+        args = DeferStore(token, round(1000 * self.performer.tuning.commit_window))
+        return self._finishing(token, Command("load/defer", keys, args, parse_text), hold)
 
     def giving_up(self, token: str, hold: Hold | None, reason_ms: int = 0, why: str = "") -> Program[bool]:
         """End a load without a value. For ``reason_ms`` milliseconds other claims get the verdict ``FAILED``, with the
@@ -207,7 +207,7 @@ class LoadLease:
         """Extend the claim, or the permit. Returns whether it still exists, and the milliseconds left of the replica
         lag."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.replica_lag
-        return self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.limits)
+        return self._sending(Command("load/renew", keys, RenewLoad(token, lease), _parse_renew), self.limits)
 
     def invalidating(self, stale_ms: int = 0, lag_ms: int = 0, limits: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value. The value of a running load isn't stored. Returns whether the store had a value.
@@ -219,32 +219,37 @@ class LoadLease:
         """
         lease, waiters, _, replica_lag, permit, value, _ = self.keys
         keys = (lease, waiters, permit, replica_lag, value) if value else (lease, waiters, permit, replica_lag)
-        return self._sending(Command("load/invalidate", keys, (stale_ms, lag_ms), parse_bool), limits)
+        return self._sending(Command("load/invalidate", keys, InvalidateValue(stale_ms, lag_ms), parse_bool), limits)
 
     def writing(self, ttl_ms: int, value: Value) -> Program[None]:
         """Write a value for ``ttl_ms`` milliseconds (-1: without expiry, 0: delete it), if values and leases are in the
         same store. The value of a running load isn't stored."""
         lease, waiters, _, _, permit, value_key, _ = self.keys
-        yield from self._sending(
-            Command("load/put", (lease, waiters, permit, value_key), (ttl_ms, value), parse_bool), NO_RETRY
-        )
+        keys = lease, waiters, permit, value_key
+        yield from self._sending(Command("load/put", keys, PutValue(ttl_ms, value), parse_bool), NO_RETRY)
 
     def renew_command(self, token: str, lease: int) -> Command[bool]:
         """Return the command that renews the lease."""
-        return Command(
-            "load/renew", (self.keys.lease, self.keys.generation, self.keys.replica_lag), (token, lease), _parse_owned
-        )
+        keys = self.keys.lease, self.keys.generation, self.keys.replica_lag
+        return Command("load/renew", keys, RenewLoad(token, lease), _parse_owned)
 
     # For wait_loop().
 
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra_interval = "" if request.extra_interval is None else request.extra_interval
         keys = self.keys[:6] if self.keys.value else self.keys[:5]
-        args = request.token, request.lease, request.fresh_above, request.override, extra_interval
-        if attempt.entry is None:
-            return Command("load/claim", keys, (*args, "", 0, 0, 0), self._parse_claim)
-        queue_args = attempt.address, attempt.enqueued_at, int(attempt.others_behind), self.performer.tuning.waiter_ttl
-        return Command("load/claim", keys, (*args, *queue_args), self._parse_claim)
+        args = ClaimLoad(
+            request.token,
+            request.lease,
+            request.fresh_above,
+            request.override,
+            extra_interval,
+            attempt.address,
+            attempt.enqueued_at,
+            int(attempt.others_behind),
+            self.performer.tuning.waiter_ttl,
+        )
+        return Command("load/claim", keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
         claim: Claim = command_reply[0]
@@ -321,7 +326,7 @@ class LoadLease:
 
     def _give_up_command(self, token: str, reason_ms: int = 0, why: str = "") -> Command[Any]:
         reason = why.encode(errors="replace").decode()[:LONGEST_REASON]
-        return Command("load/give_up", self.keys[:3], (token, reason_ms, reason), parse_bool)
+        return Command("load/give_up", self.keys[:3], GiveUpLoad(token, reason_ms, reason), parse_bool)
 
     def _stop_renewal(self, hold: Hold) -> None:
         self.performer.unwatch(hold)

@@ -15,7 +15,17 @@ from typing import Any
 import redis
 
 from tests.contract.matrix import PATIENCE
-from tests.probes.commands import BROADCAST, INBOXES, KINDS, RandomCommands, Side, alike, kind_of
+from tests.probes.commands import (
+    BROADCAST,
+    INBOXES,
+    KINDS,
+    NOT_COMPARED,
+    STEP_NAMES,
+    RandomCommands,
+    Side,
+    alike,
+    kind_of,
+)
 
 STEPS = 10_000
 
@@ -85,3 +95,8 @@ def test_redis_backend_replies_like_the_memory_backend(redis_url: str, settings:
                     assert ours.listed(index) == listed, about
     assert seen == KINDS, f"not seen: {KINDS - seen}, new: {seen - KINDS}; DIFFERENTIAL_SEED={seed}"
     assert messages > 100
+
+
+def test_every_step_is_among_the_random_commands_or_left_to_the_contract_tests() -> None:
+    """A new step is added to one of them."""
+    assert {name for name, *_ in KINDS} | NOT_COMPARED == STEP_NAMES

@@ -15,6 +15,9 @@ from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
+from django_redis_locks.core.steps import STEPS
+from django_redis_locks.core.steps.locks import UnexpectedGrant, UnregisterWaiter
+from django_redis_locks.core.steps.records import PutRecord, TouchRecord
 from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
 from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 
@@ -147,18 +150,16 @@ class RandomCommands:
             handed = HandedOverLock(hold, steps.release, lambda: None) if self.chance.random() < 0.4 else None
             attempt = Attempt(Entry(self.address(), token), self.enqueued_at(), handed=handed)
         command = steps.acquire(token, "", attempt)
-        _, _, _, *waits = command.args
         holder_text = self.chance.choice(
             ["", "nonsense", holder_module.describe(1, "thread", "näme", holder_module.FIELDS)]
         )
-        args = (token, self.lease(), holder_text, *waits[:3], *([WAIT_QUEUE_TTL] if waits else []))
+        args = with_ttl(command.args._replace(lease=self.lease(), holder=holder_text), "waiter")
         return self.both(dataclasses.replace(command, args=args))
 
     def free(self, lock: Lock) -> Pair:
         address = self.address() if self.chance.random() < 0.3 else ""
         command = lock.spec.steps.release(self.token(), address)
-        args = (*command.args[:2], WAIT_QUEUE_TTL) if address else command.args
-        return self.both(dataclasses.replace(command, args=args))
+        return self.both(dataclasses.replace(command, args=with_ttl(command.args, "next_turn")))
 
     def adopt(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
@@ -194,10 +195,11 @@ class RandomCommands:
         keys = lock.spec.steps.release_keys
         keys = keys if self.maybe() else keys[:2]
         if self.maybe():
-            return self.both(Command("waiters/unregister", keys, (self.address(),), int))
+            return self.both(Command("waiters/unregister", keys, UnregisterWaiter(self.address()), int))
         token = self.token()  # of an unexpected grant
         ours, theirs = (
-            Command("waiters/unregister", keys, ("", token, fence), int) for fence in self.fences(lock.keys.lock)
+            Command("waiters/unregister", keys, UnregisterWaiter("", UnexpectedGrant(token, fence)), int)
+            for fence in self.fences(lock.keys.lock)
         )
         return ours, theirs
 
@@ -205,24 +207,26 @@ class RandomCommands:
         if self.maybe():
             return self.both(record._get_command())
         address, enqueued_at, more = self.address(), self.enqueued_at(), self.maybe()
-        ours, theirs = (
+        commands = (
             record._get_command(fence, Attempt(Entry(address), enqueued_at, more))
             for fence in self.fences(record.keys.lock)
         )
-        return self.with_ttl(ours), self.with_ttl(theirs)
+        ours, theirs = (dataclasses.replace(command, args=with_ttl(command.args, "waiter")) for command in commands)
+        return ours, theirs
 
     def put(self, record: RecordRef) -> Pair:
         command = record._put_command(record._prepare_write(None, {}, None, renew=False))
         nonce, *rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
         ours, theirs = (
-            dataclasses.replace(command, args=(nonce, fence, *rest)) for fence in self.fences(record.keys.lock)
+            dataclasses.replace(command, args=PutRecord(nonce, fence, *rest)) for fence in self.fences(record.keys.lock)
         )
         return ours, theirs
 
     def touch(self, record: RecordRef) -> Pair:
         keys, rest = record._touch_keys, (self.lease(), int(self.maybe()))
         ours, theirs = (
-            Command("record/touch", keys, (fence, *rest), record._parse) for fence in self.fences(record.keys.lock)
+            Command("record/touch", keys, TouchRecord(fence, *rest), record._parse)
+            for fence in self.fences(record.keys.lock)
         )
         return ours, theirs
 
@@ -238,9 +242,6 @@ class RandomCommands:
 
     def both(self, command: Command[Any]) -> Pair:
         return command, command
-
-    def with_ttl(self, command: Command[Any]) -> Command[Any]:
-        return dataclasses.replace(command, args=(*command.args[:-1], WAIT_QUEUE_TTL))
 
     def nonce(self) -> str:
         """A nonce of a record that is listed in an index, or not."""
@@ -277,6 +278,12 @@ class RandomCommands:
 def _parse_fence(reply: int) -> Granted | None:
     """The fence of a lock that was transferred."""
     return Granted(reply, free=False) if reply else None
+
+
+def with_ttl(args: Any, group: str) -> Any:
+    """The arguments of a step, of which this group keeps a registration for the whole test."""
+    found = getattr(args, group)
+    return args if found is None else args._replace(**{group: found._replace(waiter_ttl=WAIT_QUEUE_TTL)})
 
 
 def _parse_holder(reply: list[Any]) -> Granted | Busy | ForeignValue | None:
@@ -332,3 +339,14 @@ KINDS = {
     *((f"record/{step}", "str") for step in ("get", "put", "touch", "drop")),
 }
 """Every kind of reply that a command can give."""
+
+STEP_NAMES = set(STEPS)
+
+NOT_COMPARED = {
+    "fence/raise",
+    "index/page",
+    "index/inspect",
+    "record/peek",
+    *(s for s in STEPS if s.startswith("load/")),
+}
+"""The steps without a random command: only the contract tests compare them."""

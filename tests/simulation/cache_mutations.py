@@ -15,6 +15,7 @@ from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
 from django_redis_locks.cache.loading.singleflight import RETRY, LoadOutcome, SingleFlight
 from django_redis_locks.cache.values import CachedValue
+from django_redis_locks.core.steps.loads import InvalidateValue, StoreValue
 
 Patch = pytest.MonkeyPatch
 
@@ -22,10 +23,10 @@ Patch = pytest.MonkeyPatch
 def store_without_claim(patch: Patch) -> None:
     """[S1] A value is stored without a valid claim."""
 
-    def end(store: Any, keys: tuple[str, ...], token: str, ttl_ms: int, value: Any, by_permit: int) -> int:
+    def end(store: Any, keys: tuple[str, ...], args: StoreValue) -> int:
         store.records.pop(keys[0], None)
-        if len(keys) > 5 and ttl_ms:
-            store.values[keys[5]] = value, None
+        if len(keys) > 5 and args.ttl:
+            store.values[keys[5]] = args.value, None
         store.wake_all(keys[0], keys[1])
         return 1
 
@@ -40,9 +41,9 @@ def claim_survives_clear(patch: Patch) -> None:
 def claim_survives_invalidation(patch: Patch) -> None:
     """[S1] An invalidation deletes the value, and leaves the claim in force."""
 
-    def fence(store: Any, keys: tuple[str, ...], *args: int) -> int:
+    def fence(store: Any, keys: tuple[str, ...], args: InvalidateValue) -> int:
         lease = store.records.get(keys[0])
-        found = loads.invalidate(store, keys, *args)
+        found = loads.invalidate(store, keys, args)
         if lease is not None:
             store.records[keys[0]] = lease
         return found
@@ -52,7 +53,7 @@ def claim_survives_invalidation(patch: Patch) -> None:
 
 def claim_survives_write(patch: Patch) -> None:
     """[S4] A write leaves running loads in force."""
-    patch.setitem(memory._steps, "load/block", lambda store, keys, token, lease: 1)
+    patch.setitem(memory._steps, "load/block", lambda store, keys, args: 1)
 
 
 def invalid_value_shared(patch: Patch) -> None:

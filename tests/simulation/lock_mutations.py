@@ -13,6 +13,7 @@ from django_redis_locks.backends.memory.store import Store, StoredValue
 from django_redis_locks.core import clock, hold
 from django_redis_locks.core.clock import monotonic
 from django_redis_locks.core.queue_values import DirectGrant, HandedOverLock
+from django_redis_locks.core.steps.locks import ReleaseLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
@@ -27,9 +28,9 @@ def no_token_on_release(patch: Patch) -> None:
     """A release frees the lock of any holder."""
     real = memory._steps["lock/release"]
 
-    def free(store: Store, keys: tuple[str, ...], token: str, *more: Any) -> int:
+    def free(store: Store, keys: tuple[str, ...], args: ReleaseLock) -> Any:
         record = store.find(keys[0])
-        return real(store, keys, token if record is None else record.token, *more)
+        return real(store, keys, args if record is None else args._replace(token=record.token))
 
     patch.setitem(memory._steps, "lock/release", free)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.core import events
+from django_redis_locks.core.steps import positional
 from django_redis_locks.core.tuning import DEFAULT
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class LockRules:
     def _observe(self, command: Command[Any], reply: Any) -> None:
         """Update the holder of the lock after each command."""
         sender = self.world.server.sender
-        if sender is not None and not self.inheritance.get(sender, frozenset()).isdisjoint(command.args):
+        if sender is not None and not self.inheritance.get(sender, frozenset()).isdisjoint(positional(command.args)):
             self._violation(f"{sender.name} sends {command.name} for a lock of the process that it was forked from")
         if command.name == "lock/force_release":
             for key in {section.visit.key for section in self.sections}:

@@ -13,6 +13,7 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.prepared import PreparedCommand
+from django_redis_locks.core.steps.loads import GetValue
 from django_redis_locks.core.tuning import DEFAULT
 from tests.simulation.scheduler import Died, current
 
@@ -76,7 +77,7 @@ class Server:
 
 EPOCH = 1_700_000_000.0
 
-PING: Command[Any] = Command("load/get", ("probe",), (), bool)
+PING: Command[Any] = Command("load/get", ("probe",), GetValue(), bool)
 
 
 class Request:
@@ -233,8 +234,8 @@ class SimulatedBackend(Backend):
                 del request  # see call
         return request.replies[0]
 
-    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
-        return SimulatedCommand(self, name, keys, args)
+    def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
+        return SimulatedCommand(self, name, keys)
 
     def subscriber(self, handler: MessageHandler) -> SimulatedSubscriber:
         return SimulatedSubscriber(self.server, self.process, handler)

@@ -56,7 +56,7 @@ class MemoryBackend(Backend):
     def call(self, command: Command[Any]) -> Any:
         step = _steps[command.name]
         with self._store.mutex:
-            return step(self._store, command.keys, *command.args)
+            return step(self._store, command.keys, command.args)
 
     async def acall(self, command: Command[Any]) -> Any:
         return self.call(command)

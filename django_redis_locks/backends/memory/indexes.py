@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
+from ...core.steps.locks import InspectLock
 from . import locks
 from .store import RECORD, micros
 
 if TYPE_CHECKING:
+    from ...core.steps.indexes import InspectLocks, ReadIndex
     from .store import Store
 
 
-def page(store: Store, keys: tuple[str, ...], which: str, offset: int, most: int, last_first: int) -> list[int | str]:
+def page(store: Store, keys: tuple[str, ...], args: ReadIndex) -> list[int | str]:
     """``index/page``: return one page of an index, sorted by the ends of the leases."""
     now, clock = micros() // 1000, monotonic()
     index = store.indexes.get(keys[0], {})
+    which, offset, most, last_first = args
     found = sorted(
         ((ends, lock) for lock, ends in index.items() if (ends > clock) == (which == "held")), reverse=bool(last_first)
     )
@@ -23,12 +26,16 @@ def page(store: Store, keys: tuple[str, ...], which: str, offset: int, most: int
     return [now, len(found), *(value for pair in entries for value in pair)]
 
 
-def inspect_many(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
+def inspect_many(store: Store, keys: tuple[str, ...], args: InspectLocks) -> list[Any]:
     """``index/inspect``: return the holder or record of each key, and the number of its waiters."""
+    inspect = InspectLock(args.kind)
     return [
         micros() // 1000,
         *(
-            [len(store.queues.get(waiters, ())), *(_listed_record(store, lock) or locks.inspect(store, (lock,), kind))]
+            [
+                len(store.queues.get(waiters, ())),
+                *(_listed_record(store, lock) or locks.inspect(store, (lock,), inspect)),
+            ]
             for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]

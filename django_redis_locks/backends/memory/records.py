@@ -11,6 +11,7 @@ from .store import RECORD, StoredValue, micros
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...core.steps.records import DropRecord, GetRecord, PeekRecord, PutRecord, TouchRecord
     from .store import Store
 
 
@@ -23,29 +24,22 @@ def _read(store: Store, key: str) -> list[Any]:
     return [0, record.ms_left(), record.fence, record.holder]
 
 
-def get(
-    store: Store,
-    keys: tuple[str, ...],
-    known: int = 0,
-    address: str = "",
-    enqueued_at: int = 0,
-    more: int = 0,
-    waiter_ttl: int = 0,
-) -> list[Any]:
+def get(store: Store, keys: tuple[str, ...], args: GetRecord) -> list[Any]:
     """``record/get``: return the record, and register the waiter for another version."""
     key, waiters = keys
     now = _read(store, key)
     if now[0] < 0:
         return now
-    since = 0
-    if address and (more or (now[2] if len(now) > 1 else 0) == known):
-        since = store.enqueue(waiters, address, enqueued_at)
-    elif address:
-        store.dequeue(waiters, address)
+    waiter, since = args.waiter, 0
+    if waiter is not None and waiter.address:
+        if waiter.others_behind or (now[2] if len(now) > 1 else 0) == waiter.known:
+            since = store.enqueue(waiters, waiter.address, waiter.enqueued_at)
+        else:
+            store.dequeue(waiters, waiter.address)
     return [*now, since]
 
 
-def peek(store: Store, keys: tuple[str, ...]) -> str | None:
+def peek(store: Store, keys: tuple[str, ...], args: PeekRecord) -> str | None:
     """``record/peek``: return the value of the key as a server stores it."""
     record = store.find(keys[0])
     return None if record is None else f"1 {record.kind} {record.token} {record.fence} {record.holder}"
@@ -59,9 +53,10 @@ def index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
     return ()
 
 
-def put(store: Store, keys: tuple[str, ...], nonce: str, known: int, lease: int, fields: str) -> Any:
+def put(store: Store, keys: tuple[str, ...], args: PutRecord) -> Any:
     """``record/put``: write the record if it has the expected version."""
     key, waiters, counter, *indexes = keys
+    nonce, known, lease, fields = args
     now = _read(store, key)
     record = store.records.get(key)
     if now[0] < 0:
@@ -83,25 +78,25 @@ def put(store: Store, keys: tuple[str, ...], nonce: str, known: int, lease: int,
     return fence
 
 
-def touch(store: Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:
+def touch(store: Store, keys: tuple[str, ...], args: TouchRecord) -> list[Any]:
     """``record/touch``: extend or shorten the lease of the record if it has the expected version."""
     key, *indexes = keys
     now = _read(store, key)
-    if len(now) < 4 or now[2] != version:
+    if len(now) < 4 or now[2] != args.version:
         return now
     record = store.records[key]
-    if shorten:
+    if args.shorten:
         record.ends = -inf
-    record.extend(lease)
+    record.extend(args.lease)
     store.add_to_index(index_of(record.token, indexes), key, record, new=False)
-    return [1, version]
+    return [1, args.version]
 
 
-def drop(store: Store, keys: tuple[str, ...], version: int, nonce: str) -> list[Any]:
+def drop(store: Store, keys: tuple[str, ...], args: DropRecord) -> list[Any]:
     """``record/drop``: delete the record if it has the expected version or nonce."""
     key, waiters, *indexes = keys
     now = _read(store, key)
-    if len(now) < 4 or (now[2] != version and store.records[key].token != nonce):
+    if len(now) < 4 or (now[2] != args.version and store.records[key].token != args.nonce):
         return now
     store.remove_from_index(index_of(store.records.pop(key).token, indexes), key)
     store.wake_all(key, waiters)

@@ -113,8 +113,8 @@ class RedisBackend(Backend):
             raise self._error_of_reply(reply) from reply
         return reply
 
-    def prepare(self, name: str, keys: tuple[str, ...], args: int) -> PreparedCommand:
-        return PreparedRequest(self, name, keys, args)
+    def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
+        return PreparedRequest(self, name, keys)
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command
@@ -207,9 +207,9 @@ class PreparedRequest(PreparedCommand):
 
     _backend: RedisBackend
 
-    def __init__(self, backend: RedisBackend, name: str, keys: tuple[str, ...], args: int) -> None:
-        super().__init__(backend, name, keys, args)
-        self._head = prepared_head(name, keys, args)
+    def __init__(self, backend: RedisBackend, name: str, keys: tuple[str, ...]) -> None:
+        super().__init__(backend, name, keys)
+        self._head = prepared_head(name, keys)
         self._execute = backend._pool.execute
         self._aexecute = backend._loop_connections.execute
 

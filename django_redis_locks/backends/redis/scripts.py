@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...core.steps import positional, required_arguments
 from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
 from .resp import pack, pack_values, packed
 
@@ -47,7 +48,7 @@ def _read(name: str) -> str:
 
 def by_sha(command: Command[Any]) -> bytes:
     """Pack the request that calls a command's script by its hash. A server that doesn't know it replies NOSCRIPT."""
-    args = command.args
+    args = positional(command.args)
     cached_head = _cached_heads.get(command.name[:4])
     if cached_head is None:
         return _head(command.name, command.keys, len(args)) + pack_values(args)
@@ -60,9 +61,9 @@ def by_sha(command: Command[Any]) -> bytes:
     return head + b"".join(map(packed, rest)) if rest else head
 
 
-def prepared_head(name: str, keys: tuple[str, ...], args: int) -> bytes:
-    """Pack the beginning of a request that calls a script by its hash with ``args`` arguments."""
-    return _head(name, keys, args)
+def prepared_head(name: str, keys: tuple[str, ...]) -> bytes:
+    """Pack the beginning of a request that calls a script by its hash with the required arguments."""
+    return _head(name, keys, required_arguments(name))
 
 
 class PackedArguments(NamedTuple):
@@ -83,7 +84,7 @@ pack_arguments = lru_cache(1024)(pack_arguments_once)
 
 def by_source(command: Command[Any]) -> bytes:
     """Pack the request that sends a command's script as source, which the server caches."""
-    return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)
+    return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *positional(command.args))
 
 
 PLAIN = {"load/get": "GET", "record/peek": "GET"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.commands import Command
 from ...core.replies import parse_array, parse_int
 from ...core.server_info import FenceCounter
+from ...core.steps.locks import RaiseFence
 from .retry import retry_command
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
         raise ValueError(f"a fence is a whole number from 0 to {LARGEST_FENCE}, not {least!r}")
     found: list[FenceCounter] = []
     for bucket, counter in enumerate(counters):
-        last, clock = (yield from retry_command(Command("fence/raise", (counter,), (least,), _parse)))[0]
+        last, clock = (yield from retry_command(Command("fence/raise", (counter,), RaiseFence(least), _parse)))[0]
         found.append(FenceCounter(bucket, last, clock))
     return found
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import parse_array, parse_int, parse_text
+from ...core.steps.indexes import InspectLocks, ReadIndex
 from .mutex_steps import KIND, parse_inspected_lock
 from .requests import ForeignValue
 from .retry import retry_command
@@ -95,10 +96,10 @@ def entries(index: str, which: str, first: int, most: int, *, last_first: bool =
     """
     found: list[Entry] = []
     while True:
-        args = (which, first + len(found), min(PAGE_SIZE, most - len(found)), int(last_first))
+        args = ReadIndex(which, first + len(found), min(PAGE_SIZE, most - len(found)), int(last_first))
         page: Entries = (yield from retry_command(Command("index/page", (index,), args, _parse_page)))[0]
         found += page.found
-        if len(page.found) < args[2] or len(found) >= most:
+        if len(page.found) < args.most or len(found) >= most:
             return Entries(page.at, page.total, found)
 
 
@@ -109,7 +110,7 @@ def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
         batch = locks[start : start + INSPECT_BATCH]
         keys = (*batch, *map(waiters_of, batch))
         reply: list[Inspection] = (
-            yield from retry_command(Command("index/inspect", keys, (KIND,), _parse_inspections))
+            yield from retry_command(Command("index/inspect", keys, InspectLocks(KIND), _parse_inspections))
         )[0]
         if len(reply) != len(batch):
             raise ValueError(f"{len(batch)} locks were inspected, and the reply has {len(reply)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.commands import Command
 from ...core.replies import parse_array, parse_bool, parse_int, parse_text
+from ...core.steps.loads import BlockLoads, ClearLoads, GetValue, ReadValues, UnblockLoads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +20,14 @@ WRITER_PREFIX: Final = "w:"
 
 def read_command(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
     """Read values, each with the milliseconds until it expires; -1: never, -2: there is no value."""
-    return Command("load/read", values, (), _parse_values)
+    return Command("load/read", values, ReadValues(), _parse_values)
 
 
 def read_one_command(value: str, *, with_lifetime: bool) -> Command[tuple[int, Any]]:
     """Read one value; without its lifetime by a plain GET, because a script copies the value once more."""
     if with_lifetime:
-        return Command("load/read", (value,), (), _parse_only_value)
-    return Command("load/get", (value,), (), _parse_value)
+        return Command("load/read", (value,), ReadValues(), _parse_only_value)
+    return Command("load/get", (value,), GetValue(), _parse_value)
 
 
 def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command[bool]:
@@ -35,7 +36,7 @@ def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command
     return Command(
         "load/block",
         (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
-        (WRITER_PREFIX + token, lease),
+        BlockLoads(WRITER_PREFIX + token, lease),
         parse_bool,
     )
 
@@ -43,12 +44,13 @@ def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command
 def unblock_command(loads: Sequence[LoadLease], token: str) -> Command[bool]:
     """End the block of ``block_command`` with this token."""
     keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
-    return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER_PREFIX + token,), parse_bool)
+    args = UnblockLoads(WRITER_PREFIX + token)
+    return Command("load/unblock", (loads[0].keys.generation, *keys), args, parse_bool)
 
 
 def clear_command(generation: str) -> Command[str]:
     """Start a new generation. The value of a load from an earlier generation isn't stored."""
-    return Command("load/clear", (generation,), (), parse_text)
+    return Command("load/clear", (generation,), ClearLoads(), parse_text)
 
 
 def _parse_value(reply: Any) -> tuple[int, Any]:

@@ -24,6 +24,18 @@ from ...core.holder import Holder
 from ...core.keys import BROADCAST
 from ...core.queue_values import QueuePosition
 from ...core.replies import parse_array, parse_bool, parse_forced, parse_freed, parse_int, parse_text, parse_time
+from ...core.steps.locks import (
+    AcquireLock,
+    AdoptLock,
+    ForceReleaseLock,
+    InspectLock,
+    LockWaiter,
+    NextTurn,
+    ReleaseLock,
+    RenewLocks,
+    TransferLock,
+    UnregisterWaiter,
+)
 from .record_values import queued_index
 from .requests import NOT_QUEUED, SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands
 
@@ -65,7 +77,7 @@ class MutexSteps:
         """Prepare the commands of the straight acquire and release, and keep them."""
         prepare = self._performer.prepare
         self.prepared = PreparedCommands(
-            prepare("lock/acquire", self._free_keys, 3), prepare("lock/release", self.release_keys, 1)
+            prepare("lock/acquire", self._free_keys), prepare("lock/release", self.release_keys)
         )
         return self.prepared
 
@@ -73,30 +85,32 @@ class MutexSteps:
         """Acquire the lock with a token, or register the waiter of the attempt."""
         options = self._options
         if attempt.entry is None and attempt.handed is None:
-            return Command("lock/acquire", self._free_keys, (token, options.lease, holder), parse_acquire)
+            args = AcquireLock(token, options.lease, holder)
+            return Command("lock/acquire", self._free_keys, args, parse_acquire)
         keys, tuning = self._keys, self._performer.tuning
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         lease = options.lease + round(1000 * tuning.local_reuse_window)
-        args = token, lease, holder, handed, attempt.address, attempt.enqueued_at, tuning.waiter_ttl
+        waiter = LockWaiter(handed, attempt.address, attempt.enqueued_at, tuning.waiter_ttl)
+        args = AcquireLock(token, lease, holder, waiter)
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.index_key) if options.index else waited, args, parse_acquire)
 
     def release(self, token: str, address: str = "") -> Command[int]:
         """Release the lock; ``address``, if any, is registered before that, behind all other waiters."""
-        args: tuple[str | int, ...] = (token, address, self._performer.tuning.waiter_ttl) if address else (token,)
-        return Command("lock/release", self.release_keys, args, parse_freed)
+        next_turn = NextTurn(address, self._performer.tuning.waiter_ttl) if address else None
+        return Command("lock/release", self.release_keys, ReleaseLock(token, next_turn), parse_freed)
 
     def clean_up(self, token: str, address: str) -> Command[int]:
         """Release the lock, and remove ``address``, which has this token, from the store's wait queue."""
         if not address:
             return self.release(token)
-        return Command("waiters/unregister", self.release_keys, (address,), parse_freed)
+        return Command("waiters/unregister", self.release_keys, UnregisterWaiter(address), parse_freed)
 
     def renew(self, token: str, lease: int) -> Command[bool]:
         """Extend the lease."""
         keys = self._keys
         listed = (keys.lock, keys.index_key) if self._options.index else (keys.lock,)
-        return Command("lock/renew", listed, (lease, token), parse_renew)
+        return Command("lock/renew", listed, RenewLocks(lease, (token,)), parse_renew)
 
     def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
@@ -109,25 +123,26 @@ class MutexSteps:
 
     def _adopt(self, token: str, lease: int, *, fence: int, since: float, holder: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
-        return Command("lock/adopt", self.renew(token, lease).keys, (lease, token, fence, age, holder), parse_renew)
+        args = AdoptLock(lease, token, fence, age, holder)
+        return Command("lock/adopt", self.renew(token, lease).keys, args, parse_renew)
 
     def transfer(
         self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
     ) -> Command[int]:
         """Give a held lock another token. The reply is the fence, or 0 if the lock has neither token."""
-        args = token, next_token, lease, fence, age, holder
+        args = TransferLock(token, next_token, lease, fence, age, holder)
         return Command("lock/transfer", self.renew(token, lease).keys, args, parse_int)
 
     def inspect(self) -> Command[Holder | ForeignValue | None]:
         """Read the holder."""
-        return Command("lock/inspect", (self._keys.lock,), (KIND,), parse_inspect)
+        return Command("lock/inspect", (self._keys.lock,), InspectLock(KIND), parse_inspect)
 
     def force_release(self, fence: int | None, request_fence: bool) -> Command[int]:
         """Release the lock regardless of its holder, or only the hold with this fence."""
         # The same command deletes listed records, and queued ones have another index
         keys = self._keys
         queued = (queued_index(keys.index_key),) if self._options.index else ()
-        args = "" if fence is None else fence, keys.inbox + BROADCAST, int(request_fence)
+        args = ForceReleaseLock("" if fence is None else fence, keys.inbox + BROADCAST, int(request_fence))
         return Command("lock/force_release", self.release_keys + queued, args, parse_forced)
 
 
@@ -168,15 +183,15 @@ def renewal_group(command: Command[Any]) -> object:
     if command.name != "lock/renew":
         return None
     lock, *index = command.keys
-    return command.args[0], index[0] if index else lock.partition("}")[0]
+    return command.args.lease, index[0] if index else lock.partition("}")[0]
 
 
 def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
     """Merge renewals of one group. The reply says for each lock, in this order, whether it is still held."""
     first = commands[0]
     locks = [command.keys[0] for command in commands]
-    tokens = [command.args[1] for command in commands]
-    return Command("lock/renew", (*locks, *first.keys[1:]), (first.args[0], *tokens), parse_merged_renewal)
+    tokens = tuple(token for command in commands for token in command.args.tokens)
+    return Command("lock/renew", (*locks, *first.keys[1:]), RenewLocks(first.args.lease, tokens), parse_merged_renewal)
 
 
 def parse_merged_renewal(reply: Any) -> list[bool]:

@@ -16,6 +16,7 @@ from ...core.durations import Duration, hold_seconds, lease_ms
 from ...core.errors import LockKeyError
 from ...core.queue_values import Attempt, QueuePosition
 from ...core.replies import parse_int, parse_json
+from ...core.steps.records import DropRecord, GetRecord, PeekRecord, PutRecord, RecordWaiter, TouchRecord
 from .record_values import (
     Record,
     RecordReply,
@@ -52,19 +53,19 @@ class RecordCommands:
     prepared_put: PreparedCommand | None = field(default=None, init=False, compare=False, repr=False)
 
     def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
-        args: tuple[str | int, ...] = ()
+        waiter: RecordWaiter | None = None
         if attempt is not None:
-            args = (
+            waiter = RecordWaiter(
                 known,
                 attempt.address,
                 attempt.enqueued_at,
                 int(attempt.others_behind),
                 self.performer.tuning.waiter_ttl,
             )
-        return Command("record/get", self.keys[:2], args, self._parse_get)
+        return Command("record/get", self.keys[:2], GetRecord(waiter), self._parse_get)
 
     def _peek_command(self) -> Command[Record | None]:
-        return Command("record/peek", self.keys[:1], (), parse_stored)
+        return Command("record/peek", self.keys[:1], PeekRecord(), parse_stored)
 
     def _prepare_write(
         self,
@@ -88,21 +89,21 @@ class RecordCommands:
         renew_for = None if not renew else default if max_hold is None else hold_seconds(max_hold)
         forks.pid()
         nonce = tokens.mint_token() + suffix
-        terms = 0 if expected is None else Record._checked(expected).version, lease, text
-        return Write(expected, copy, lease, renew_for, on_lost, loop, nonce, terms)
+        args = PutRecord(nonce, 0 if expected is None else Record._checked(expected).version, lease, text)
+        return Write(expected, copy, lease, renew_for, on_lost, loop, args)
 
     def _put_command(self, write: Write) -> Command[RecordReply]:
-        return Command("record/put", self._put_keys, (write.nonce, *write.terms), self._parse_put)
+        return Command("record/put", self._put_keys, write.args, self._parse_put)
 
     def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
-        return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)
+        return Command("record/drop", self.keys[:2] + self._index_keys, DropRecord(version, nonce), parse)
 
     def _renew_command(self, version: int, token: str, lease: int) -> Command[bool]:
-        return Command("record/touch", self._touch_keys, (version, lease, 0), parse_touched)
+        return Command("record/touch", self._touch_keys, TouchRecord(version, lease, 0), parse_touched)
 
     def _prepare_put(self) -> PreparedCommand:
         """Prepare the command of a write, and keep it."""
-        self.prepared_put = self.performer.prepare("record/put", self._put_keys, 4)
+        self.prepared_put = self.performer.prepare("record/put", self._put_keys)
         return self.prepared_put
 
     @property

@@ -13,6 +13,7 @@ from ...core.errors import LockBackendError
 from ...core.hold import Hold, State, mint_id
 from ...core.queue_values import Attempt, Waiter
 from ...core.runner import run_twice_if_interrupted
+from ...core.steps.records import TouchRecord
 from .record_commands import RecordCommands
 from .record_values import ChangeRequest, Record, RecordReply, Write, Written, parse_dropped, renewed_record
 from .requests import WaitRequest
@@ -51,13 +52,15 @@ class RecordPrograms(RecordCommands):
         """Return the effect that deletes a new record which a failed write may have left."""
         if write.expected is not None or (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
             return None
-        return Cleanup(self.lock_id, self._drop_command(0, write.nonce, parse_dropped), write.lease / 1000)
+        return Cleanup(self.lock_id, self._drop_command(0, write.args.nonce, parse_dropped), write.lease / 1000)
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         hold = Record._checked(expected)._hold
         if hold is not None and hold.loss_reason is not None:  # its renewal has stopped
             return Written(False, (yield from self._getting()))
-        command = Command("record/touch", self._touch_keys, (expected.version, lease, int(shorten)), self._parse)
+        command = Command(
+            "record/touch", self._touch_keys, TouchRecord(expected.version, lease, int(shorten)), self._parse
+        )
         reply, sent, _ = yield from self._sending(command)
         if not reply.ok:
             return Written(False, reply.record)
@@ -130,7 +133,7 @@ class RecordPrograms(RecordCommands):
             self.key,
             self.name,
             self.alias,
-            token=write.nonce,
+            token=write.args.nonce,
             grant=mint_id(),
             fence=version,
             lease=write.lease,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import weakref
 
     from ...core.hold import Hold
+    from ...core.steps.records import PutRecord
 
 ShowInAdmin: TypeAlias = "bool | Literal['queued']"
 """Where the admin lists a record: nowhere, among the held locks, or among the queued jobs."""
@@ -86,7 +87,7 @@ class Write(NamedTuple):
     Attributes:
         fields: the fields as a later ``get()`` returns them.
         renew_for: None if the record isn't renewed.
-        terms: the arguments of the command after the nonce.
+        args: the arguments of its command.
     """
 
     expected: Record | None
@@ -95,8 +96,7 @@ class Write(NamedTuple):
     renew_for: float | None
     on_lost: Callable[[Record], object] | None
     loop: object
-    nonce: str
-    terms: tuple[str | int, ...]
+    args: PutRecord
 
 
 class ChangeRequest(WaitRequest):

@@ -29,7 +29,7 @@ class RecordWrites(RecordPrograms):
             prepared = self.prepared_put or self._prepare_put()
             sent = clock.now()
             try:
-                reply = prepared.send(write.nonce, prepared.packed_once(*write.terms))
+                reply = prepared.send(write.args.nonce, prepared.packed_once(*write.args[1:]))
                 written = self._written(write, reply)
                 if written is not None:
                     return written
@@ -55,14 +55,14 @@ class RecordWrites(RecordPrograms):
         self.performer.may_block()
         if self._is_fast(write):
             prepared = self.prepared_put or self._prepare_put()
-            rest = prepared.packed_once(*write.terms)
-            if prepared.post(write.nonce, rest, partial(self._check_posted, write, expected.lease_left)) is None:
+            rest = prepared.packed_once(*write.args[1:])
+            if prepared.post(write.args.nonce, rest, partial(self._check_posted, write, expected.lease_left)) is None:
                 return
         self._write(write)
 
     def _check_posted(self, write: Write, seconds: float, reply: Any) -> None:
         if not isinstance(reply, (int, list)):  # an error, or none: neither written nor refused
-            repeat = Command("record/put", self._put_keys, (write.nonce, *write.terms), parse_nothing)
+            repeat = Command("record/put", self._put_keys, write.args, parse_nothing)
             self.performer.handlers[Cleanup](Cleanup(self.lock_id, repeat, seconds))
 
     async def _awrite(self, write: Write) -> Written:
@@ -72,7 +72,7 @@ class RecordWrites(RecordPrograms):
             prepared = self.prepared_put or self._prepare_put()
             sent = clock.now()
             try:
-                reply = await prepared.asend(write.nonce, prepared.packed_once(*write.terms))
+                reply = await prepared.asend(write.args.nonce, prepared.packed_once(*write.args[1:]))
                 written = self._written(write, reply)
                 if written is not None:
                     return written

@@ -18,8 +18,9 @@ from django_redis_locks.core.commands import Command, Effect, Program
 from django_redis_locks.core.effects import NotifyWaiters
 from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.runner import arun, run, run_twice_if_interrupted
+from django_redis_locks.core.steps.locks import ReleaseLock
 
-COMMAND = Command("lock/release", ("lock", "index"), ("token",), bool)
+COMMAND = Command("lock/release", ("lock", "index"), ReleaseLock("token"), bool)
 LOCAL = NotifyWaiters(LockId("store", "lock"), passed_on=False)
 
 

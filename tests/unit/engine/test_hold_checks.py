@@ -26,7 +26,7 @@ class Store:
         self.asked: list[Any] = []
 
     def call_many(self, commands: list[Command[Any]], timeout: float) -> list[Any]:
-        self.asked += [command.args[1] for command in commands]
+        self.asked += [command.args.token for command in commands]
         return [[0]] * len(commands)
 
 

@@ -10,6 +10,8 @@ import pytest
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
 from django_redis_locks.core.commands import Command
+from django_redis_locks.core.steps.locks import RenewLocks
+from django_redis_locks.core.steps.records import TouchRecord
 from django_redis_locks.engine.renewal_batch import MAX_LOCKS, renew
 from django_redis_locks.primitives.shared.mutex_steps import parse_renew
 
@@ -20,7 +22,7 @@ class Store(Backend):
     """Renews every lock whose token isn't "taken", and fails commands with the index "down"."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[tuple[str, ...], tuple[str | int, ...]]] = []
+        self.sent: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         assert timeout == 2
@@ -32,11 +34,11 @@ class Store(Backend):
             return DOWN
         if command.name == "record/touch":
             return [1, b"7"]
-        return [int(token != "taken") for token in command.args[1:]]
+        return [int(token != "taken") for token in command.args.tokens]
 
 
 def renewal(lock: str, *index: str, token: str = "mine", lease: int = 30_000) -> Command[bool]:
-    return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), (lease, token), parse_renew)
+    return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), RenewLocks(lease, (token,)), parse_renew)
 
 
 @pytest.fixture
@@ -54,22 +56,22 @@ def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> No
         renewal("d", "i", lease=5_000),
     ]
     renewals += [renewal("e"), renewal("f", "i", **other), renewal("g", **taken)]
-    renewals += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), parse_renew)]
+    renewals += [Command("lock/renew", ("p:{1}:k:h",), RenewLocks(30_000, ("mine",)), parse_renew)]
     assert renew(renewals, store, 2) == [True, False, False, True, True, True, False, True]
     assert store.sent == [
-        (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, "mine", "taken", "other")),
-        (("p:{0}:k:b", "j"), (30_000, "taken")),
-        (("p:{0}:k:d", "i"), (5_000, "mine")),
-        (("p:{0}:k:e", "p:{0}:k:g"), (30_000, "mine", "taken")),
-        (("p:{1}:k:h",), (30_000, "mine")),
+        (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, ("mine", "taken", "other"))),
+        (("p:{0}:k:b", "j"), (30_000, ("taken",))),
+        (("p:{0}:k:d", "i"), (5_000, ("mine",))),
+        (("p:{0}:k:e", "p:{0}:k:g"), (30_000, ("mine", "taken"))),
+        (("p:{1}:k:h",), (30_000, ("mine",))),
     ]
 
 
 def test_renewal_of_a_record_is_a_command_of_its_own(store: Store) -> None:
     """A record is renewed by its version, not by a token."""
-    touch = Command("record/touch", ("r",), (7, 30_000, 0), lambda reply: reply[0] == 1)
+    touch = Command("record/touch", ("r",), TouchRecord(7, 30_000, 0), lambda reply: reply[0] == 1)
     assert renew([touch, renewal("a"), touch], store, 2) == [True, True, True]
-    assert [len(args) for _, args in store.sent] == [3, 3, 2]
+    assert [type(args) for _, args in store.sent] == [TouchRecord, TouchRecord, RenewLocks]
 
 
 def test_error_of_a_batch_is_raised_for_each_lock(store: Store) -> None:

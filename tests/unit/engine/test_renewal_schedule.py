@@ -11,12 +11,13 @@ import pytest
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.steps.locks import RenewLocks
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from tests.unit.core import holds
 
 
 def renew_command(token: str, lease: int) -> Command[bool]:
-    return Command("lock/renew", ("lock", "index"), (lease, token), bool)
+    return Command("lock/renew", ("lock", "index"), RenewLocks(lease, (token,)), bool)
 
 
 BATCH = 500

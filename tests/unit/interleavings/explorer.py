@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .environment import deterministic_environment
 from .rules import Rules
 from .trace import TraceFormatter
-from .transitions import Scenario, State, Transition, Transitions
+from .transitions import Scenario, State, Transition, Transitions, order_of
 
 
 class Failure(AssertionError):
@@ -94,14 +94,14 @@ class _Explorer:
         if order == list(each):
             return state, tuple(order)
         new_numbers = {old: new for new, old in enumerate(order)}
-        late_requests = sorted(
+        late_requests = [
             late_request._replace(sender=new_numbers[late_request.sender]) for late_request in state.late_requests
-        )
+        ]
         canonical = state._replace(
             store=self._transitions.store.renumbered(state.store, tuple(order)),
             processes=tuple(state.processes[p] for p in order),
             messages=tuple(state.messages[p] for p in order),
-            late_requests=tuple(late_requests),
+            late_requests=tuple(sorted(late_requests, key=order_of)),
         )
         return canonical, tuple(order)
 

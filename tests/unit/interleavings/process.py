@@ -35,6 +35,7 @@ from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockId, LockKeys
 from django_redis_locks.core.queue_values import Waiter
+from django_redis_locks.core.steps import positional
 from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
@@ -362,7 +363,8 @@ class Process:
     def cleanups(self) -> list[Any]:
         """The pending requests of the maintenance thread, the earliest first."""
         return sorted(
-            self.maintenance._cleanups._due, key=lambda cleanup: (cleanup[0], cleanup[2].name, cleanup[2].args)
+            self.maintenance._cleanups._due,
+            key=lambda cleanup: (cleanup[0], cleanup[2].name, positional(cleanup[2].args)),
         )
 
     def _cleanup_reply(self, index: int, reply: Any) -> None:

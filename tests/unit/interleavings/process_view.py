@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.effects import Subscribe, Wait
+from django_redis_locks.core.steps import positional
 
 from .plans import Plan
 from .process import KEYS, Contender, Input, Process
@@ -136,10 +137,10 @@ def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
             yield contender.grant.hold.token
     for cleanup in cleanups:
         if cleanup[2].name == "lock/release":
-            yield cleanup[2].args[0]
+            yield cleanup[2].args.token
         elif cleanup[2].name == "waiters/unregister":
-            address, *unexpected = cleanup[2].args
-            yield from unexpected[:1] or address.split(" ")[2:3]
+            address, grant = cleanup[2].args
+            yield from address.split(" ")[2:3] if grant is None else [grant.token]
 
 
 def _queue_numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:
@@ -153,6 +154,6 @@ def _queue_numbers(process: Process, requests: list[Command[Any]], cleanups: lis
         yield from numbers_in(request.args)
 
 
-def numbers_in(args: tuple[str | int, ...]) -> set[int]:
+def numbers_in(args: tuple[Any, ...]) -> set[int]:
     """The queue numbers in the addresses among the arguments of a command."""
-    return {int(arg.split()[1], 16) for arg in args if isinstance(arg, str) and arg.startswith(KEYS.inbox)}
+    return {int(arg.split()[1], 16) for arg in positional(args) if isinstance(arg, str) and arg.startswith(KEYS.inbox)}

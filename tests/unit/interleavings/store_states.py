@@ -22,7 +22,7 @@ class Request(Protocol):
     @property
     def keys(self) -> tuple[str, ...]: ...
     @property
-    def args(self) -> tuple[str | int, ...]: ...
+    def args(self) -> tuple[Any, ...]: ...
 
 
 class StoreResult(NamedTuple):
@@ -59,8 +59,8 @@ class StoreStates:
         what = state, sender, request.name, request.args, enqueued_at
         done: StoreResult | None = self._results.get(what)
         if done is None:
-            step, args = memory._steps[request.name], [_with_process(arg, sender) for arg in request.args]
-            done = self._results[what] = self._apply(state, lambda store: step(store, request.keys, *args), enqueued_at)
+            step, args = memory._steps[request.name], _with_process(request.args, sender)
+            done = self._results[what] = self._apply(state, lambda store: step(store, request.keys, args), enqueued_at)
         return done
 
     def subscribe(self, state: int, process: int, on: bool) -> int:
@@ -135,7 +135,10 @@ class StoreStates:
         return number
 
 
-def _with_process(arg: str | int, process: int) -> str | int:
+def _with_process(arg: Any, process: int) -> Any:
+    if isinstance(arg, tuple):
+        make = getattr(arg, "_make", tuple)
+        return make(_with_process(part, process) for part in arg)
     return arg.replace(PROCESS, str(process)) if isinstance(arg, str) else arg
 
 

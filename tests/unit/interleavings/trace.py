@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_redis_locks.core.steps import positional
+
 from .environment import FIRST_ARRIVAL
 from .process import PROCESS, Input
 from .transitions import Transition
@@ -66,7 +68,7 @@ class TraceFormatter:
         return name if input[0] in {"message", "disconnect", "reconnect"} else name + "abcdef"[input[1]]
 
     def _request(self, process: int, request: Any) -> str:
-        args = " ".join(str(_short(arg)) or "-" for arg in request.args)
+        args = " ".join(str(_short(arg)) or "-" for arg in positional(request.args))
         return f"{request.name} {args}".replace(PROCESS, self._names[process])
 
 

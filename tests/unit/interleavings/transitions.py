@@ -8,6 +8,8 @@ from itertools import count
 from math import inf
 from typing import Any, NamedTuple
 
+from django_redis_locks.core.steps import positional
+
 from .environment import ticks
 from .plans import Plan
 from .process import KEYS, PROCESS, Input
@@ -50,7 +52,7 @@ class LateRequest(NamedTuple):
     sender: int
     name: str
     keys: tuple[str, ...]
-    args: tuple[str | int, ...]
+    args: tuple[Any, ...]
     expires_in: float
 
 
@@ -186,7 +188,9 @@ class Transitions:
         """Execute a request in the store and deliver its messages. Returns the new state and the reply."""
         alive = [(p, self.process_states[p].views[n]) for p, n in enumerate(state.processes) if n != DEAD]
         known = [view.last_arrival for _, view in alive]
-        known += [arg for late_request in state.late_requests for arg in late_request.args if isinstance(arg, int)]
+        known += [
+            arg for late_request in state.late_requests for arg in positional(late_request.args) if type(arg) is int
+        ]
         done = self.store.execute(
             state.store, process, request, max([self.store.last_arrival[state.store], *known]) + 1
         )
@@ -222,7 +226,8 @@ class Transitions:
 
     def _hand_overs_after(self, state: State, process: int, request: Request, reply: Any) -> int:
         others = any(not a.startswith(f"{KEYS.inbox}{process} ") for a in self.store.queues[state.store])
-        handed = not isinstance(reply, int) and reply[2] == 0 and len(request.args) > 3 and request.args[3]
+        waiter = request.args.waiter
+        handed = not isinstance(reply, int) and reply[2] == 0 and waiter is not None and waiter.handed
         return state.hand_overs_in_a_row + 1 if self.scenario.max_hand_overs < inf and handed and others else 0
 
     def _unanswered_transitions(
@@ -299,4 +304,9 @@ def _with_late_requests(state: State, process: int, requests: list[Any]) -> Stat
     late_requests = [
         LateRequest(process, request.name, request.keys, request.args, LATE_REQUEST_LIFETIME) for request in requests
     ]
-    return state._replace(late_requests=tuple(sorted((*state.late_requests, *late_requests))))
+    return state._replace(late_requests=tuple(sorted((*state.late_requests, *late_requests), key=order_of)))
+
+
+def order_of(late_request: LateRequest) -> Any:
+    """The key by which late requests are sorted."""
+    return *late_request[:3], positional(late_request.args), late_request.expires_in

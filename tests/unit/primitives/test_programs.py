@@ -146,7 +146,7 @@ def test_token_that_is_cleaned_up_is_not_requested_again(scenario: Scenario) -> 
     request = AcquireRequest(3.0, owners.current_owner(), None)
     token = request.token
     (cleanup,) = _replace_token(scenario.process.lock().spec, request)
-    assert cleanup.delete.args == (token,) != (request.token,)
+    assert cleanup.delete.args.token == token != request.token
 
 
 def test_hold_with_renewal_or_on_lost_is_watched(scenario: Scenario) -> None:

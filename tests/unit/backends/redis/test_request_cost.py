@@ -14,19 +14,21 @@ from django_redis_locks import locks
 from django_redis_locks.backends.redis import RedisBackend
 from django_redis_locks.core import events
 from django_redis_locks.core.commands import Command
+from django_redis_locks.core.steps.locks import AcquireLock, LockWaiter, ReleaseLock
 
-KEYS = ("lock:{0}:k:a", "lock:{0}:w:a", "lock:{0}:fence", "lock:{0}:index")
+KEYS = ("lock:{0}:k:a", "lock:{0}:fence", "lock:{0}:w:a", "lock:{0}:index")
 ROUNDS = 50
 
 pytestmark = pytest.mark.exact("counts calls")
 
 
 def acquire(token: str) -> Command[Any]:
-    return Command("lock/acquire", KEYS, (token, 30_000, "lock", "host 1 MainThread", 3_600_000), list)
+    args = AcquireLock(token, 30_000, "host 1 MainThread", LockWaiter("", "", 0, 3_600_000))
+    return Command("lock/acquire", KEYS, args, list)
 
 
 def free(token: str) -> Command[int]:
-    return Command("lock/release", (KEYS[0], KEYS[1], KEYS[3]), (token,), int)
+    return Command("lock/release", (KEYS[0], KEYS[2], KEYS[1], KEYS[3]), ReleaseLock(token), int)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 from functools import lru_cache
 from typing import Any
@@ -24,6 +23,10 @@ from django_redis_locks.backends.redis.resp import (
 )
 from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
 from django_redis_locks.core.commands import Command
+from django_redis_locks.core.steps import positional
+from django_redis_locks.core.steps.loads import ClearLoads, DeferStore
+from django_redis_locks.core.steps.locks import AcquireLock, LockWaiter, ReleaseLock, RenewLocks
+from django_redis_locks.core.steps.records import PutRecord
 from tests.resp import Frames
 
 REPLIES: list[tuple[bytes, Any]] = [
@@ -165,41 +168,51 @@ def parts(request: bytes) -> list[bytes]:
 
 def prepared_requests(command: Command[Any]) -> list[bytes]:
     """What a prepared command sends for a thread, and for a task."""
-    prepared = PreparedRequest(RedisBackend("redis://host", {}), command.name, command.keys, len(command.args))
+    prepared = PreparedRequest(RedisBackend("redis://host", {}), command.name, command.keys)
     sent: list[bytes] = []
     prepared._execute, prepared._aexecute = sent.append, lambda data: asyncio.sleep(0, sent.append(data))
-    first, *rest = command.args
-    prepared.send(str(first), prepared.packed(*rest))
-    asyncio.run(prepared.asend(str(first), prepared.packed_once(*rest)))
+    first, *rest = positional(command.args)
+    prepared.send(first, prepared.packed(*rest))
+    asyncio.run(prepared.asend(first, prepared.packed_once(*rest)))
     return sent
 
 
 def test_request_calls_a_script_with_lengths_in_bytes() -> None:
-    several = [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]
-    for name, args in itertools.product(("lock/release", "record/put"), several):
+    several: dict[str, tuple[Any, list[Any]]] = {
+        "load/clear": (ClearLoads(), []),
+        "lock/release": (ReleaseLock("t"), ["t"]),
+        "lock/renew": (RenewLocks(7, ("1", "ä")), [7, "1", "ä"]),
+        "record/put": (PutRecord("töken", -1, 30000, "x" * 200), ["töken", -1, 30000, "x" * 200]),
+        "lock/acquire": (
+            AcquireLock("t", 1, "höst\r\n$1", LockWaiter("", "a", 0, 2)),
+            ["t", 1, "höst\r\n$1", "", "a", 0, 2],
+        ),
+    }
+    for name, (args, values) in several.items():
         command: Command[Any] = Command(name, ("lock:{0}:k:ä", "b"), args, int)
-        expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(arg).encode() for arg in args)]
+        expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(value).encode() for value in values)]
         for _ in range(2):  # the second time much of it is cached
             assert parts(by_sha(command)) == [b"EVALSHA", script(name).sha.encode(), *expected]
             assert parts(by_source(command)) == [b"EVAL", script(name).source.encode(), *expected]
-        if args and isinstance(args[0], str):
+        if name in ("lock/release", "record/put"):
             assert prepared_requests(command) == [by_sha(command)] * 2
 
 
 def test_requests_of_records_and_loads_evict_no_cached_arguments_of_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """[K11] Keys and nonces of jobs don't recur, and must not displace cached arguments."""
-    lock: Command[Any] = Command("lock/release", ("lock:{0}:k:recurring",), ("t", 30000), int)
+    lock: Command[Any] = Command("lock/release", ("lock:{0}:k:recurring",), ReleaseLock("t"), int)
     packed_heads: list[tuple[str, ...]] = []
+    real_head = scripts._head
 
     def head(name: str, keys: tuple[str, ...], args: int) -> bytes:
         packed_heads.append(keys)
-        return scripts.prepared_head(name, keys, args)
+        return real_head(name, keys, args)
 
     monkeypatch.setattr(scripts, "_cached_heads", {kind: lru_cache(1024)(head) for kind in ("lock", "load")})
     by_sha(lock)
     for number in range(2000):
-        by_sha(Command("record/put", (f"lock:{{0}}:k:{number}", "b"), (0, f"nonce{number}", 30000, "{}"), int))
-        by_sha(Command("load/claim", (f"{{{number}}}",), ("t",), int))
+        by_sha(Command("record/put", (f"lock:{{0}}:k:{number}", "b"), PutRecord(f"nonce{number}", 0, 30000, "{}"), int))
+        by_sha(Command("load/defer", (f"{{{number}}}",), DeferStore("t", 0), int))
     by_sha(lock)
     assert packed_heads.count(lock.keys) == 1
     values = resp.packed.__self__  # type: ignore[attr-defined]

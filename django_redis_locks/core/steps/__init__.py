@@ -1,0 +1,68 @@
+"""The steps of a store. A step is one atomic change or read, and each backend implements all of them: the memory backend
+by a function of its arguments, Redis by the script with its name.
+
+The arguments of a step are a named tuple of the classes in this package, in the order of the script's ARGV. An
+optional group of arguments, or a number of equal ones, is a tuple in the last place: ``positional`` puts its values behind
+the others. The keys are a plain tuple; each class documents them. Times are in milliseconds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from . import indexes, loads, locks, records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STEPS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "lock/acquire": locks.AcquireLock,
+        "lock/release": locks.ReleaseLock,
+        "lock/renew": locks.RenewLocks,
+        "lock/adopt": locks.AdoptLock,
+        "lock/transfer": locks.TransferLock,
+        "lock/inspect": locks.InspectLock,
+        "lock/force_release": locks.ForceReleaseLock,
+        "waiters/unregister": locks.UnregisterWaiter,
+        "fence/raise": locks.RaiseFence,
+        "index/page": indexes.ReadIndex,
+        "index/inspect": indexes.InspectLocks,
+        "record/get": records.GetRecord,
+        "record/peek": records.PeekRecord,
+        "record/put": records.PutRecord,
+        "record/touch": records.TouchRecord,
+        "record/drop": records.DropRecord,
+        "load/get": loads.GetValue,
+        "load/read": loads.ReadValues,
+        "load/claim": loads.ClaimLoad,
+        "load/renew": loads.RenewLoad,
+        "load/store": loads.StoreValue,
+        "load/defer": loads.DeferStore,
+        "load/give_up": loads.GiveUpLoad,
+        "load/invalidate": loads.InvalidateValue,
+        "load/put": loads.PutValue,
+        "load/block": loads.BlockLoads,
+        "load/unblock": loads.UnblockLoads,
+        "load/clear": loads.ClearLoads,
+    }
+)
+"""All steps: the class of the arguments, by the name of the step."""
+
+
+def positional(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a step as a script gets them: the values of a group in the last place follow the others,
+    and a group that is None is left out."""
+    last = args[-1] if args else ""
+    if last is None:
+        return args[:-1]
+    return (*args[:-1], *last) if isinstance(last, tuple) else args
+
+
+@cache
+def required_arguments(name: str) -> int:
+    """Return the number of arguments that a step has without its optional group."""
+    step = STEPS[name]
+    return len(step._fields) - len(step._field_defaults)
