@@ -14,7 +14,7 @@ from ..core.server_info import Facts
 from ..core.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from ..core.commands import Command
 
@@ -79,8 +79,9 @@ class Backend:
         """The name of the server. Backends with equal ``node`` share their knowledge of its outages."""
         return self.identity
 
-    buckets: ClassVar[int] = 1
-    """The number of parts that keys are divided into; the keys of one command belong to one part."""
+    buckets: int = 1
+    """The number of parts that keys are divided into; the keys of one command belong to one part. It may differ between
+    the stores of a class: then ``__init__`` sets it."""
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         raise NotImplementedError
@@ -123,6 +124,10 @@ class Backend:
     def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
         """Prepare a command that is sent often with the same keys. Arguments as of ``PreparedCommand``."""
         return PreparedCommand(self, name, keys)
+
+    def together(self, keys: tuple[str, ...]) -> Hashable:
+        """Return the part of the store that these keys are in. Keys of one part may be in one command."""
+        return None
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """Execute independent commands, together if the store can.

@@ -46,6 +46,9 @@ class Command(Effect[R]):
         keys: the keys in the store that it uses.
         args: its other arguments, a named tuple of the class that ``STEPS`` has for the name.
         parse: returns the value of a raw reply, or raises one of ``PARSE_ERRORS``.
+        own_keys: the number of first keys that belong to one hold, if this renewal can be merged with others: they may
+            differ in these keys and in the last argument, a tuple, and the reply is an array with a result for each. 0
+            if it can't be merged.
     """
 
     local: ClassVar[bool] = False
@@ -54,6 +57,7 @@ class Command(Effect[R]):
     keys: tuple[str, ...]
     args: Any
     parse: Callable[[Any], R]
+    own_keys: int = 0
 
     def read(self, reply: Any) -> R:
         """Parse a reply.

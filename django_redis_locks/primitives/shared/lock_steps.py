@@ -47,7 +47,8 @@ class LockSteps(Protocol):
         """As ``release``; also removes ``address``, which has this token, from the store's wait queue."""
 
     def renew(self, token: str, lease: int) -> Command[bool]:
-        """Extend the lease. Its reply is whether the lock is held with this token."""
+        """Extend the lease. Its reply is whether the lock is held with this token. ``own_keys`` of the command says how
+        the renewals of several locks are merged."""
 
     def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function like ``renew``, for a hold that was handed over within this process or granted to it as a

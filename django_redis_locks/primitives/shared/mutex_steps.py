@@ -110,7 +110,7 @@ class MutexSteps:
         """Extend the lease."""
         keys = self._keys
         listed = (keys.lock, keys.index_key) if self._options.index else (keys.lock,)
-        return Command("lock/renew", listed, RenewLocks(lease, (token,)), parse_renew)
+        return Command("lock/renew", listed, RenewLocks(lease, (token,)), parse_renew, own_keys=1)
 
     def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
@@ -175,28 +175,6 @@ def parse_renew(reply: Any) -> bool:
     """Parse the reply to the renewal of one lock."""
     (renewed,) = parse_array(reply)
     return parse_bool(renewed)
-
-
-def renewal_group(command: Command[Any]) -> object:
-    """Return the group of a renewal; renewals of one group can be merged. They have the same lease and the same index,
-    or bucket of keys. Returns None for commands other than the renewal of a lock."""
-    if command.name != "lock/renew":
-        return None
-    lock, *index = command.keys
-    return command.args.lease, index[0] if index else lock.partition("}")[0]
-
-
-def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
-    """Merge renewals of one group. The reply says for each lock, in this order, whether it is still held."""
-    first = commands[0]
-    locks = [command.keys[0] for command in commands]
-    tokens = tuple(token for command in commands for token in command.args.tokens)
-    return Command("lock/renew", (*locks, *first.keys[1:]), RenewLocks(first.args.lease, tokens), parse_merged_renewal)
-
-
-def parse_merged_renewal(reply: Any) -> list[bool]:
-    """Whether each lock is still owned, in the order of the command's keys."""
-    return [parse_bool(renewed) for renewed in parse_array(reply)]
 
 
 def parse_inspect(reply: Any) -> Holder | ForeignValue | None:
