@@ -149,7 +149,17 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},
-    "RecordRef": {"keys", "lock_id", "options", "peek", "performer", "post", "prepared_put"},
+    "RecordRef": {
+        "error_context",
+        "keys",
+        "lock_id",
+        "options",
+        "peek",
+        "performer",
+        "post",
+        "prepared_put",
+        "with_context",
+    },
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
 """Members without underscore that aren't public. Generators aren't public either."""

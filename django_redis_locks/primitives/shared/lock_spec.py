@@ -14,32 +14,23 @@ from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.grant import GrantedLock
 from ...core.hold import Hold, State
 from .retry import retry_command
+from .stored_object import StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.commands import Command, Effect, Program
-    from ...core.effects import Performer
     from ...core.grant import Grant
-    from ...core.keys import LockId, LockKeys
     from ...core.owners import Owner
     from .lock_steps import LockSteps
-    from .requests import ForeignValue, LockOptions
+    from .requests import ForeignValue
     from .retry import CommandReply, RetryLimits
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class LockSpec:
-    """A lock without a caller: the lock objects of equal arguments share it. Immutable by convention (a frozen dataclass
-    takes three times as long to make): the state is in the store, in the queue and in the grants."""
+class LockSpec(StoredObject):
+    """A lock without a caller: the lock objects of equal arguments share it."""
 
-    performer: Performer
-    lock_id: LockId
-    keys: LockKeys
-    key: str
-    name: str
-    alias: str
-    options: LockOptions
     steps: LockSteps = field(compare=False, repr=False)
     new_hold: Callable[..., Hold] = field(init=False, compare=False, repr=False)
     """Makes a hold of this lock from the other arguments of ``Hold``."""
@@ -80,16 +71,6 @@ class LockSpec:
         return Cleanup(self.lock_id, self.steps.clean_up(token, address), self.options.lease / 1000)
 
     # Errors
-
-    @property
-    def error_context(self) -> dict[str, str | None]:
-        """What every error says of the lock."""
-        return {"key": self.key, "name": self.name, "alias": self.alias}
-
-    def with_context(self, failure: LockBackendError) -> LockBackendError:
-        """Have an error say of which lock it is."""
-        failure.key, failure.name, failure.alias = self.key, self.name, self.alias
-        return failure
 
     def loss_of(self, hold: Hold, why: str) -> LockLost:
         """Mark a hold as lost, and return the error for its caller."""

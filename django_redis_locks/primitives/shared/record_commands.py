@@ -30,26 +30,17 @@ from .record_values import (
     parse_touched,
     queued_index,
 )
+from .stored_object import StoredObject
 
 if TYPE_CHECKING:
-    from ...core.effects import Performer
-    from ...core.keys import LockId, LockKeys
     from ...core.prepared import PreparedCommand
-    from .requests import LockOptions
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class RecordCommands:
-    """The commands of the record under one key. Immutable by convention, as a lock. ``prepared_put`` is the command of the
-    fast path since its first use."""
+class RecordCommands(StoredObject):
+    """The commands of the record under one key. ``prepared_put`` is the command of the fast path since its first
+    use."""
 
-    performer: Performer
-    lock_id: LockId
-    keys: LockKeys
-    key: str
-    name: str
-    alias: str
-    options: LockOptions
     prepared_put: PreparedCommand | None = field(default=None, init=False, compare=False, repr=False)
 
     def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
@@ -128,9 +119,7 @@ class RecordCommands:
             raise LockKeyError(
                 f"the key of record {self.name!r} of alias {self.alias!r} holds {as_text(rest[0])}. "
                 "Delete that value, or choose another key or KEY_PREFIX",
-                key=self.key,
-                name=self.name,
-                alias=self.alias,
+                **self.error_context,
             )
         if outcome == 1:
             return RecordReply(True, Record(int(rest[0]), {}, 0.0) if rest else None)

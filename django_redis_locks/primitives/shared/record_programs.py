@@ -109,7 +109,7 @@ class RecordPrograms(RecordCommands):
             leave = LeaveQueue(request.waiter, 0.0)
             run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
         if isinstance(failure, LockBackendError):
-            self._with_context(failure)
+            self.with_context(failure)
 
     def _sending(
         self, command: Command[RecordReply], until: float | None = None, first: FirstReply | None = None
@@ -120,12 +120,8 @@ class RecordPrograms(RecordCommands):
         try:
             return (yield from retry_command(command, until, limits, tuning=tuning, first=first))
         except LockBackendError as failure:
-            self._with_context(failure)
+            self.with_context(failure)
             raise
-
-    def _with_context(self, failure: LockBackendError) -> LockBackendError:
-        failure.key, failure.name, failure.alias = self.key, self.name, self.alias
-        return failure
 
     def _hold(self, write: Write, version: int, sent: float) -> Hold:
         hold = Hold(
