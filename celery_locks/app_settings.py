@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
+
 from django_redis_locks import locks
 from django_redis_locks.core.suggestions import closest, did_you_mean
 
@@ -28,6 +30,20 @@ def apply_settings(app: Celery) -> None:
     if table is not None and table != _applied:
         locks.configure(table)
         _applied = table
+
+
+def require_records(using: str) -> None:
+    """Check that the store of an alias has records, on which jobs are built. Settings that can't be used are reported
+    later, by the checks and by the first use.
+
+    Raises:
+        InvalidLockBackend: it has none.
+    """
+    try:
+        client = locks[using]
+    except ImproperlyConfigured:
+        return
+    client.record("job")
 
 
 def apply_defaults(task: type[TaskOptions], app: Celery) -> None:

@@ -72,6 +72,11 @@ PREFIXES: Final = ("lock_", "unique_", "idempotency_")
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
 
+def is_celerys_own(name: str | None) -> bool:
+    """Whether a task of this name is one of Celery's own."""
+    return (name or "").startswith("celery.")
+
+
 class TaskOptions(CelerysTask[P, R_co]):
     """The options of a task's lock, as class attributes or as arguments of ``@app.task``.
 
@@ -136,7 +141,7 @@ class TaskOptions(CelerysTask[P, R_co]):
     @property
     def plain(self) -> bool:
         """Whether it is one of Celery's own tasks, which get an app's default base class too: they take no lock."""
-        return (self.name or "").startswith("celery.")
+        return is_celerys_own(self.name)
 
     def on_lock_skipped(self, holder: Holder | None) -> None:
         """Called when a run is skipped because another job has the key. Does nothing by default.

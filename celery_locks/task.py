@@ -13,11 +13,11 @@ from celery.utils.imports import symbol_by_name
 
 from django_redis_locks import LockNotOwned
 
-from .app_settings import apply_defaults, apply_settings
+from .app_settings import apply_defaults, apply_settings, require_records
 from .call_options import call_options, with_options
 from .header import HEADER, Header
 from .keys import key_of
-from .options import P, R_co, TaskOptions, validate
+from .options import P, R_co, TaskOptions, is_celerys_own, validate
 from .run import run
 from .run_lock import RunLock
 from .submit import mark, submit
@@ -72,11 +72,14 @@ class LockedTask(TaskOptions[P, R_co]):
 
         Raises:
             ValueError: an option is unknown or has a wrong value.
+            InvalidLockBackend: the store of ``lock_using`` has no records.
         """
         super().on_bound(app)
         apply_defaults(cls, app)
         validate(cls)
         apply_settings(app)
+        if not is_celerys_own(cls.name):
+            require_records(cls.lock_using)
         _call_under_lock(cls)
         if cls.Request != REQUEST:
             cls.Request = _composed(cls.Request)

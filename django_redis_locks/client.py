@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
-from .conf import ON_BACKEND_ERROR, AliasSettings
+from .backends.base import FEATURES
+from .conf import ON_BACKEND_ERROR, SETTING, AliasSettings, InvalidLockBackend
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_choice, validate_flag
@@ -73,6 +74,7 @@ class Locks(LockMaker):
     def _make_record(
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
+        require(self, "records")
         address = self._address(key, name)
         options: Options = (None, wait, None, on_backend_error, None, None, True, None, None)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
@@ -258,6 +260,22 @@ def _limited(options: LockOptions, max_hold: float, *, renewable: bool) -> LockO
     if max_hold < options.lease / 1000:
         raise ValueError(f"max_hold is shorter than the lease: {max_hold:g} against {options.lease / 1000:g} seconds")
     return replace(options, renew_for=max_hold, max_hold=max_hold)
+
+
+def require(client: Locks, feature: str) -> None:
+    """Check that the store of an alias has a feature, before an object that needs it is made.
+
+    Args:
+        client: the locks of the alias.
+        feature: a word of ``FEATURES``.
+
+    Raises:
+        InvalidLockBackend: it hasn't.
+    """
+    backend = client.engine.backend
+    if feature not in backend.supports:
+        where = f"{SETTING}[{client.settings.alias!r}]"
+        raise InvalidLockBackend(f"{where}: {FEATURES[feature]}; {backend.refusal(feature)}.")
 
 
 def validate_on_lost(value: OnLost) -> OnLost:

@@ -73,6 +73,7 @@ class LockMaker:
         Raises:
             LockKeyError: not a str, or empty.
             ValueError: an argument is out of its range.
+            InvalidLockBackend: the store of the alias has no records.
 
         Example::
 

@@ -45,7 +45,7 @@ LOCAL = {
         "release_in_background",
     },
     Grant: {"remaining", "waits_for_transaction"},
-    RecordRef: {"peek", "post"},  # of submissions, which are synchronous
+    RecordRef: {"peek", "post", "with_context"},  # the first two of submissions, which are synchronous
     Backend: {
         "validation_error",
         "close",
@@ -55,6 +55,8 @@ LOCAL = {
         "facts",
         "prepare",
         "probe",
+        "refusal",
+        "together",
     },
 }
 """Methods without an asynchronous counterpart: they do no I/O, or only a background thread calls them. Programs

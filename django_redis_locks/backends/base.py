@@ -6,7 +6,7 @@ A backend and the primitives share only ``Command.name`` and the format of the r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..core.errors import LockBackendError
 from ..core.prepared import PreparedCommand
@@ -69,10 +69,20 @@ class Subscriber:
         """Discard the parent's state and choose another channel name."""
 
 
+FEATURES: Final = {
+    "loads": "loads of a cache need Redis",
+    "records": "records need Redis",
+}
+"""What a backend may lack, with the stores that have it: the beginning of the message for one that doesn't."""
+
+
 class Backend:
     """One store. Backends with equal ``identity`` use the same store, so their locks exclude each other."""
 
     identity: str
+
+    supports: frozenset[str] = frozenset()
+    """The words of ``FEATURES`` that the store can do beside locks."""
 
     @property
     def node(self) -> str:
@@ -124,6 +134,10 @@ class Backend:
     def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
         """Prepare a command that is sent often with the same keys. Arguments as of ``PreparedCommand``."""
         return PreparedCommand(self, name, keys)
+
+    def refusal(self, feature: str) -> str:
+        """Return why the store doesn't support a feature, as the second half of a sentence."""
+        return f"{type(self).__name__} can't have them"
 
     def together(self, keys: tuple[str, ...]) -> Hashable:
         """Return the part of the store that these keys are in. Keys of one part may be in one command."""

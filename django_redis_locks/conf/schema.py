@@ -42,7 +42,7 @@ ON_BACKEND_ERROR = ("closed", "open")
 
 
 class InvalidLockBackend(ImproperlyConfigured):
-    """``REDIS_LOCKS`` lacks the alias, or the entry of the alias has an error."""
+    """``REDIS_LOCKS`` lacks the alias, the entry of the alias has an error, or its store lacks what an object needs."""
 
 
 class Problem(NamedTuple):

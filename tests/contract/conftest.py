@@ -12,7 +12,7 @@ import pytest
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face
 from tests.contract.network_faults import FaultSchedule
-from tests.probes.engine import Event, record_events
+from tests.probes.engine import Event, record_events, supported_features
 from tests.probes.load import LoadCalls
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -43,6 +43,9 @@ def bad_network(
 def backend(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The entry of the backend in ``REDIS_LOCKS``."""
     entry: dict[str, Any] = request.param(request)
+    needed = {feature for marker in request.node.iter_markers("needs") for feature in marker.args}
+    if missing := needed - supported_features(entry):
+        pytest.skip(f"the backend doesn't support {', '.join(missing)}")
     return entry
 
 

@@ -9,7 +9,7 @@ from tests.probes.load import BUSY, CLAIMED, FAILED, FRESH, MINUTE, UNCOORDINATE
 
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
-pytestmark = threads_only  # test_load_waiting.py uses both APIs
+pytestmark = [pytest.mark.needs("loads"), threads_only]  # test_load_waiting.py uses both APIs
 
 # Claims
 

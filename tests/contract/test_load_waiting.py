@@ -13,6 +13,8 @@ from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory,
 from tests.probes.engine import all_registered, engine, lost_replies, strike_head
 from tests.probes.load import BUSY, CLAIMED, FAILED, FRESH, MINUTE, LoadCalls, is_held
 
+pytestmark = pytest.mark.needs("loads")
+
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
 counts_on_wake_ups = pytest.mark.exact("counts on wake-ups")

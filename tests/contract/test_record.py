@@ -24,6 +24,8 @@ from tests.contract.matrix import (
 )
 from tests.probes.engine import Event, Lost, forget_ended_entries, hold_of, index_entries, lose_one_reply
 
+pytestmark = pytest.mark.needs("records")
+
 
 @pytest.fixture
 def record(face: Face) -> RecordRef:

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
+from django.utils.module_loading import import_string
 
 from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, lock_listing, locks
+from django_redis_locks.backends.base import Backend
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import sync_connections
 from django_redis_locks.backends.redis.backend import PreparedRequest
+from django_redis_locks.conf import DEFAULTS
 from django_redis_locks.core import events
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
@@ -100,6 +103,12 @@ def index_entries(record: RecordRef) -> dict[str, float]:
 def forget_ended_entries(patch: pytest.MonkeyPatch) -> None:
     """Let the memory store keep an ended lease in the index no longer than a write takes."""
     patch.setattr(memory_store, "INDEX_RETENTION", 0)
+
+
+def supported_features(entry: dict[str, Any]) -> frozenset[str]:
+    """What the backend of an entry of ``REDIS_LOCKS`` supports."""
+    backend: type[Backend] = import_string(entry.get("BACKEND", DEFAULTS["BACKEND"]))
+    return backend.supports
 
 
 def hold_of(record: Record) -> object:

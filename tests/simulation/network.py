@@ -171,6 +171,8 @@ def outcome_unknown(why: str) -> LockBackendError:
 class SimulatedBackend(Backend):
     """One process's connections to the server."""
 
+    supports = MemoryBackend.supports
+
     def __init__(self, server: Server, process: Process) -> None:
         self.server = server
         self.process = process

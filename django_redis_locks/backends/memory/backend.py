@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, Tuning
-from ..base import Backend, Subscriber
+from ..base import FEATURES, Backend, Subscriber
 from . import indexes, loads, locks, records
 from .store import Store
 
@@ -46,6 +46,8 @@ class _MemorySubscriber(Subscriber):
 
 class MemoryBackend(Backend):
     """A store in this process. Backends with the same ``LOCATION`` share it."""
+
+    supports = frozenset(FEATURES)
 
     def __init__(self, location: str = "", options: Mapping[str, Any] | None = None, tuning: Tuning = DEFAULT) -> None:
         if options:

@@ -10,7 +10,7 @@ from ...core.errors import LockBackendError
 from ...core.prepared import PreparedCommand
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
-from ..base import Backend, Subscriber
+from ..base import FEATURES, Backend, Subscriber
 from . import versions
 from .async_connections import LoopConnections
 from .idle import LastTimeout
@@ -57,6 +57,8 @@ class RedisBackend(Backend):
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
     """
+
+    supports = frozenset(FEATURES)
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         url = redis_url(location)

@@ -18,6 +18,7 @@ from django.core.cache.backends.redis import RedisCache
 from django.utils.module_loading import import_string
 
 from ...backends.memory import MemoryBackend
+from ...client import require
 from ...conf import DEFAULTS
 from ...conf import cache_settings as servers
 from ...conf.reload import on_settings_change
@@ -236,7 +237,7 @@ def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoord
 
     Raises:
         InvalidCacheBackendError: there is no such cache.
-        InvalidLockBackend: there is no server for its leases.
+        InvalidLockBackend: there is no server for its leases, or it doesn't support loads.
     """
     alias = cache if type(cache) is str else alias_of(cache)
     coordinator = _coordinators.get((alias, using))
@@ -287,6 +288,7 @@ def _make(cache_alias: str, given_using: str | None) -> CacheCoordinator:
     if isinstance(cache, LocMemCache | DummyCache):
         return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), KeyLayout("load"), None, local=True)
     client = locks[using]
+    require(client, "loads")
     key_layout = KeyLayout(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
     return CacheCoordinator(alias, client.engine, key_layout, None, client.settings.backend_wait)
 
