@@ -7,7 +7,8 @@ renewal and connections belong to the process.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -21,6 +22,7 @@ from .core.events import forget_log_keys
 from .core.forks import ForkSafeLock
 from .core.tuning import Tuning
 from .engine.engine import Engine
+from .engine.exit_release import exit_at
 from .lock_maker import LockMaker, Options
 
 if TYPE_CHECKING:
@@ -117,6 +119,28 @@ class LockHandler(LockMaker):
         """Close idle connections of all aliases."""
         for client in list(self._clients.values()):
             client.close()
+
+    def release_at_exit(self, signals: Iterable[int] = (signal.SIGTERM,)) -> None:
+        """End this process by ``SystemExit`` at these signals, so that blocks end and its locks are released, as at any
+        other exit of the interpreter. Without this, SIGTERM ends a Python program at once, and its locks stay held until
+        their leases end. For programs that don't handle the signal themselves, such as management commands: servers and
+        Celery workers do.
+
+        Args:
+            signals: the numbers of the signals. A second one ends the process at once.
+
+        Raises:
+            ValueError: called outside of the main thread, or a signal has a handler already.
+
+        Example::
+
+            class Command(BaseCommand):
+                def handle(self, **options):
+                    locks.release_at_exit()
+                    with locks.lock("import"):
+                        run_import()
+        """
+        exit_at(signals)
 
     def reset(self) -> None:
         """Read the settings again at the next use. Held locks don't change."""

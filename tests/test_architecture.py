@@ -42,6 +42,7 @@ LOCAL = {
         "clean_up_release",
         "owned",
         "may_reenter",
+        "release_command",
         "release_in_background",
     },
     Grant: {"remaining", "waits_for_transaction"},

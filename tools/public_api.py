@@ -142,6 +142,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
         "performer",
         "may_reenter",
         "reentrant",
+        "release_command",
         "release_grant",
         "release_in_background",
         "spec",

@@ -264,6 +264,15 @@ class Hold:
             self.state = State.RELEASING
             return True
 
+    def end(self) -> bool:
+        """Release all grants, to free the lock at the exit of the process. Return False if the hold has ended."""
+        with self.mutex.rlock:
+            if self.state is not State.HELD:
+                return False
+            self.open_grants.clear()
+            self.state = State.RELEASING
+            return True
+
     def begin_detach(self, grant: int, mint_token: Callable[[], str]) -> bool:
         """Stop the use of a hold that has only this grant, and give it the token for its journey. Return False if it
         has ended."""

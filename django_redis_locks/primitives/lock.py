@@ -316,6 +316,10 @@ class Lock(LockObject):
             release.clean_up_block(self, grant, failure)
             raise
 
+    def release_command(self, hold: Hold) -> Command[int]:
+        """Return the command that frees the lock of a hold."""
+        return self.spec.steps.release(hold.token)
+
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function that makes the first renewal of an adopted lock, as ``LockSteps.adopt``."""
         return self.spec.steps.adopt(hold)

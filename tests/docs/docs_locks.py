@@ -192,6 +192,7 @@ after_each(
         "howto/locks:rlock": lambda names: names["outer"]() > 10**15,
         "howto/locks:hand-over": lambda names: not locks.lock("upload:9").locked(),
         "howto/locks:detach": lambda names: not locks.lock("export:7").locked() and names["text"].startswith("lock1."),
+        "howto/locks:exit": lambda names: callable(names["handle"]),
         "howto/locks:child-task": lambda names: names["answer"] == "refused",
         "howto/locks:open": lambda names: names["grant"].protected,
         "howto/testing:testcase": lambda names: passes(names["CheckoutTest"]),
