@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -65,6 +67,32 @@ def test_load_timeout_of_many_bounds_the_whole_call(callers: Callers) -> None:
     gate.set()
     assert [other.finish() for other in others] == ["theirs"] * 2
     eventually(lambda: get(default=0) == {"a": "mine", "b": "theirs", "cached": "value", "c": "theirs"})
+
+
+HANGING_LOADS = """
+import atexit, threading
+import django
+from django.conf import settings
+settings.configure(CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}})
+django.setup()
+from django_redis_locks.cache import get_or_load
+
+hang, began, ends = threading.Event().wait, threading.Event(), threading.Event()
+assert get_or_load("hangs", hang, ttl=60, load_timeout=0.05, default="default") == "default"
+get_or_load("stale", lambda: "old", ttl=0.001, jitter=0, stale=600)
+while not began.wait(0.01):
+    get_or_load("stale", lambda: began.set() or hang(), ttl=60, stale=600, refresh="thread")
+almost_done = lambda: print(ends.wait(), hang(0.05), flush=True)
+get_or_load("ends", almost_done, ttl=60, load_timeout=0.05, default="default")
+atexit.register(ends.set)
+"""
+
+
+def test_loads_that_hang_end_with_the_process() -> None:
+    """Also refreshes in a thread. A load that is almost done ends before the process does."""
+    command = [sys.executable, "-c", HANGING_LOADS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True False\n", "")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -124,12 +124,12 @@ def forget_state() -> None:
 
 def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:
     """How many loads may run in the background at once."""
-    patch.setattr(background, "MAX_WAITING", number)
+    patch.setattr(background._pool, "limit", number)
 
 
 def limit_timed_loads(patch: pytest.MonkeyPatch, number: int) -> None:
     """How many loads with a ``load_timeout`` may run at once."""
-    patch.setattr(background._pool_at_once, "threads", number)
+    patch.setattr(background._pool_at_once, "limit", number)
 
 
 def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:

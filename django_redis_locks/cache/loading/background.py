@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
+import queue
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +15,9 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone, translation
 
-from ...core import forks
+from ...core import clock, forks
+from ...core.background_thread import BackgroundThread, end_process_on_exit
+from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from .. import metrics
 
@@ -29,47 +33,73 @@ THREADS_AT_ONCE: Final = 32
 """The number of loads with a ``load_timeout`` that may run at once, each in a thread; further ones run in the
 caller."""
 
+EXIT_WAIT: Final = 1.0
+"""The seconds for which running loads may delay the exit of the interpreter."""
+
 
 class _Pool:
-    """A thread pool that starts with its first job; the child of a fork starts its own."""
+    """Daemon threads, which start on demand: a loader that never returns doesn't keep the process alive. The child of a
+    fork starts its own.
 
-    def __init__(self, threads: int, *, queues: bool) -> None:
-        self.threads = threads
-        self.queues = queues
+    Args:
+        threads: the number of threads at most.
+        limit: the number of jobs that may run or wait for a thread.
+    """
+
+    def __init__(self, threads: int, limit: int) -> None:
+        self.limit = limit
+        self._max_threads = threads
         self.after_fork_in_child()
         forks.reset_in_child(self)
 
     def after_fork_in_child(self) -> None:
-        self.mutex = threading.RLock()
-        self.executor: ThreadPoolExecutor | None = None
-        self.waiting = self.unfinished = 0
+        self._mutex = threading.RLock()
+        self._threads: list[BackgroundThread] = []
+        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.unfinished = 0
 
     def submit(self, job: Callable[[], object]) -> bool:
-        with self.mutex:
-            if self.waiting >= MAX_WAITING if self.queues else self.unfinished >= self.threads:
+        """Have a thread call ``job``. Returns False if too many jobs are unfinished, or no thread can be started."""
+        forks.pid()
+        with self._mutex:
+            if self.unfinished >= self.limit:
                 return False
-            if self.executor is None:
-                self.executor = ThreadPoolExecutor(self.threads, "django-redis-locks loads")
-            try:
-                self.executor.submit(self._run, job)
-            except RuntimeError:  # the interpreter is shutting down
-                return False
-            self.waiting += 1
+            if len(self._threads) <= self.unfinished and len(self._threads) < self._max_threads:
+                thread = BackgroundThread(self._work, "django-redis-locks loads")
+                try:
+                    thread.start()
+                except LockBackendError:
+                    return False
+                if not thread.runs:  # the interpreter is shutting down
+                    return False
+                self._threads.append(thread)
             self.unfinished += 1
+            self._jobs.put(job)
             return True
 
-    def _run(self, job: Callable[[], object]) -> None:
-        with self.mutex:
-            self.waiting -= 1
-        try:
-            job()
-        finally:
-            with self.mutex:
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - the thread serves other loads, too
+                end_process_on_exit(error)
+            del job
+            with self._mutex:
                 self.unfinished -= 1
 
 
-_pool = _Pool(THREADS, queues=True)
-_pool_at_once = _Pool(THREADS_AT_ONCE, queues=False)
+_pool = _Pool(THREADS, THREADS + MAX_WAITING)
+_pool_at_once = _Pool(THREADS_AT_ONCE, THREADS_AT_ONCE)
+
+
+@atexit.register
+def _wait_at_exit() -> None:
+    """Let loads end that are almost done."""
+    end = clock.system_now() + EXIT_WAIT
+    while (_pool.unfinished or _pool_at_once.unfinished) and clock.system_now() < end:
+        time.sleep(0.01)
+
 
 _tasks: set[asyncio.Task[Any]] = set()
 """Strong references to running tasks: an event loop keeps weak ones only."""
