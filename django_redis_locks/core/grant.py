@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
+from django.core.exceptions import SynchronousOnlyOperation
+
 from . import events
 from .durations import Duration, lease_ms
 from .errors import LockAlreadyHeld, LockBackendError, LockError
@@ -135,10 +137,13 @@ class Grant(GrantState):
             LockBackendError: the store can't be reached. The release is repeated in the background until the lease
                 ends.
         """
-        if (loop := running_loop()) is not None and not self.released:  # one line: no handler is active yet
-            self.lock.performer.may_block()
         try:
+            loop = running_loop()
+            if loop is not None and not self.released:
+                self.lock.performer.may_block()
             self.lock.release_grant(self, loop)
+        except SynchronousOnlyOperation:
+            raise
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -234,7 +239,15 @@ class Grant(GrantState):
         Raises:
             LockLost: the lock wasn't held any more, and the block raised nothing.
         """
-        self.exit_block(error)
+        self._block = 0  # contexts that were copied inside of the block still have its entry
+        try:
+            self.lock.release_grant(self, running_loop())
+        except LockError as failure:
+            self.lock.clean_up_release(self, failure)
+            self._at_exit(failure, error)
+        except BaseException as failure:
+            self.lock.clean_up_release(self, failure)
+            raise
 
     async def __aenter__(self) -> Self:
         """Begin a block that releases the grant at its end.
@@ -259,7 +272,15 @@ class Grant(GrantState):
         Raises:
             LockLost: the lock wasn't held any more, and the block raised nothing.
         """
-        await self.aexit_block(error)
+        self._block = 0  # contexts that were copied inside of the block still have its entry
+        try:
+            await self.lock.arelease_grant(self)
+        except LockError as failure:
+            self.lock.clean_up_release(self, failure)
+            self._at_exit(failure, error)
+        except BaseException as failure:
+            self.lock.clean_up_release(self, failure)
+            raise
 
     def _begin_block(self) -> None:
         """Begin a ``with`` block.
@@ -281,30 +302,6 @@ class Grant(GrantState):
                 name=self.name,
                 alias=self.alias,
             )
-
-    def exit_block(self, error: BaseException | None) -> None:
-        """End a ``with`` block that may have raised ``error``."""
-        self._block = 0  # contexts that were copied inside of the block still have its entry
-        try:
-            self.lock.release_grant(self, running_loop())
-        except LockError as failure:
-            self.lock.clean_up_release(self, failure)
-            self._at_exit(failure, error)
-        except BaseException as failure:
-            self.lock.clean_up_release(self, failure)
-            raise
-
-    async def aexit_block(self, error: BaseException | None) -> None:
-        """End an ``async with`` block that may have raised ``error``."""
-        self._block = 0  # contexts that were copied inside of the block still have its entry
-        try:
-            await self.lock.arelease_grant(self)
-        except LockError as failure:
-            self.lock.clean_up_release(self, failure)
-            self._at_exit(failure, error)
-        except BaseException as failure:
-            self.lock.clean_up_release(self, failure)
-            raise
 
     def _at_exit(self, failure: LockError, error: BaseException | None) -> None:
         """Handle a failed release at the end of a block. The block's own exception is never masked, and an unreachable

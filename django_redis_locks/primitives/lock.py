@@ -272,7 +272,7 @@ class Lock(LockObject):
             del frame
             grant = end_block(self, block) or release.grant_of_block(self, error, block)
             if grant is not None:
-                grant.exit_block(error)
+                grant.__exit__(kind, error, tb)
         except BaseException as failure:
             release.clean_up_block(self, grant, failure)
             raise
@@ -311,7 +311,7 @@ class Lock(LockObject):
             del frame
             grant = end_block(self, block) or release.grant_of_block(self, error, block)
             if grant is not None:
-                await grant.aexit_block(error)
+                await grant.__aexit__(kind, error, tb)
         except BaseException as failure:
             release.clean_up_block(self, grant, failure)
             raise

@@ -135,8 +135,10 @@ def nothing_left(client: Locks, where: str) -> None:
 
 
 def calls(client: Locks, interruption: InterruptionAtLine) -> None:
+    lock = client.lock("a")
     with interruption:
-        client.lock("a").acquire().release()
+        lock.acquire()
+        lock.release()
 
 
 def block(client: Locks, interruption: InterruptionAtLine) -> None:

@@ -303,12 +303,21 @@ def _forget_left(grant: Grant) -> None:
 
 
 def newest_grant(lock: SpecifiedLock) -> Grant:
-    """Return the caller's newest grant of the lock.
+    """Return the caller's newest grant of the lock, which is to be released. An exception that interrupts this has it
+    released in the background.
 
     Raises:
         LockNotOwned: there is none.
     """
-    return _required_grant(lock, registry.newest(lock.spec.lock_id))
+    try:
+        return _required_grant(lock, registry.newest(lock.spec.lock_id))
+    except LockNotOwned:
+        raise
+    except BaseException as failure:
+        grant = registry.newest(lock.spec.lock_id)
+        if grant is not None:
+            clean_up_release(lock, grant, failure)
+        raise
 
 
 def grant_of_block(lock: SpecifiedLock, error: BaseException | None, block: int) -> Grant | None:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -156,6 +157,21 @@ def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set_up: SetUp, 
         where = f"{kind.__name__} {'after' if after else 'before'} {number} of {scenario.process.effects}"
         assert raised is error or (raised and error in (raised.__context__, raised.__cause__)), where
         assert scenario.leftovers() == [], where
+
+
+@pytest.mark.parametrize("call", ["core.grant.running_loop", "primitives.shared.release._required_grant"])
+def test_release_interrupted_before_its_first_effect_leaves_nothing(
+    call: str, time: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[L16]"""
+    scenario = Scenario(time)
+    lock = scenario.process.lock()
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"django_redis_locks.{call}", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            lock.release()
+    assert scenario.leftovers() == []
 
 
 def test_release_after_an_interrupted_one_reports_no_loss(time: VirtualClock) -> None:
