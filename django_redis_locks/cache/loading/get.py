@@ -119,7 +119,7 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     longest = inf
     if connections or nested_in:
         if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
-            return (yield from _load_alone(request))
+            return (yield from _load_alone(request, connections))
         longest = _longest_wait(request, in_transaction=bool(connections))
     begin = clock.now()
     until = min(begin + min(request.options.wait, longest), request.deadline)
@@ -127,14 +127,14 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         inflight, is_leader = single_flight.join(request.key)
         outcome: LoadOutcome | None
         if is_leader:
-            outcome = yield from _lead(request, inflight, until, connections)
+            outcome = yield from _lead(request, inflight, _claim_and_load(request, inflight, until), connections)
         elif (outer_loads := nesting.start_following(inflight)) is not None:
             outcome = yield from _follow(request, inflight, until, outer_loads)
         else:
             metrics.count(coordinator.alias, metrics.NESTED)
             outcome = LOAD_ALONE
         if outcome is LOAD_ALONE:
-            return (yield from _load_alone(request))
+            return (yield from _load_alone(request, connections))
         now = clock.now()
         if outcome is not None and outcome is not RETRY and (is_leader or outcome.is_valid_since(begin)):
             if not is_leader:
@@ -142,7 +142,7 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
             waited = 0.0 if is_leader and outcome.source == "loaded" else now - begin
             return request.result_of(outcome, is_leader=is_leader, waited=waited)
         if now >= until:
-            return (yield from _timed_out(request, begin, longest))
+            return (yield from _timed_out(request, begin, longest, connections))
 
 
 def _longest_wait(request: LoadRequest, *, in_transaction: bool) -> float:
@@ -152,13 +152,13 @@ def _longest_wait(request: LoadRequest, *, in_transaction: bool) -> float:
 
 
 def _lead(
-    request: LoadRequest, inflight: InflightLoad, until: float, connections: list[Any]
+    request: LoadRequest, inflight: InflightLoad, load: Program[LoadOutcome], connections: list[Any]
 ) -> Program[LoadOutcome | None]:
-    """Lead the load of this process. In a task the load continues if the caller is cancelled. Returns None if it takes
+    """Lead a load of this process. In a task the load continues if the caller is cancelled. Returns None if it takes
     longer than ``load_timeout``: then it continues, too."""
     single_flight = request.coordinator.single_flight
     try:
-        program = publish_outcome(request, inflight, _claim_and_load(request, inflight, until))
+        program = publish_outcome(request, inflight, load)
         on_unstarted = partial(single_flight.finish, request.key, inflight, RETRY)
         inflight.leader_loop = running_loop()
         lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
@@ -274,14 +274,16 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     return request.result_of(outcome, is_leader=True)
 
 
-def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[LoadResult[Any]]:
+def _timed_out(
+    request: LoadRequest, begin: float, longest: float, connections: list[Any]
+) -> Program[LoadResult[Any]]:
     """Apply ``on_timeout``: the value is still being loaded after ``wait`` or ``load_timeout``, or after ``longest``,
     which limits the wait inside another load or a transaction."""
     options, alias = request.options, request.coordinator.alias
     metrics.count(alias, metrics.TIMEOUTS)
     if clock.now() < request.deadline and longest < (inf if options.on_timeout == "load" else options.wait):
         metrics.count(alias, metrics.NESTED)
-        return (yield from _load_alone(request))
+        return (yield from _load_alone(request, connections))
     if options.on_timeout == "load" and request.deadline == inf:
         # Only one caller in the time of a lease may load beside the claim; the others wait once more
         inflight = InflightLoad()
@@ -301,7 +303,14 @@ def _timed_out(request: LoadRequest, begin: float, longest: float) -> Program[Lo
     return request.default_or_raise(error, waited)
 
 
-def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:
-    """Load the value for this caller only, without storing it."""
-    outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
+def _load_alone(request: LoadRequest, connections: list[Any]) -> Program[LoadResult[Any]]:
+    """Load the value for this caller only, without storing it. ``connections``: those of its open transactions."""
+    begin, outcome = clock.now(), None
+    if request.deadline == inf:
+        outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
+    while outcome is None or outcome is RETRY:
+        if clock.now() >= request.deadline:
+            return (yield from _timed_out(request, begin, inf, connections))
+        inflight = InflightLoad()
+        outcome = yield from _lead(request, inflight, run_load(request, inflight, None, NOT_FOUND), connections)
     return request.result_of(outcome, is_leader=True)
