@@ -79,8 +79,9 @@ class LoadOptions(TypedDict, total=False):
         cache: alias of ``CACHES``, or the cache.
         version: version of the key, as for the cache's own ``get``.
         using: alias of the locks on the server that coordinates loads. Without effect for a Redis cache.
-        ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own. Or a
-            function that takes a loaded value, but not None, and returns that.
+        ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored, and each caller that finds none
+            loads for itself. By default the cache's own. Or a function that takes a loaded value, but not None, and
+            returns that.
         stale: for how long after that it is served while one caller loads it again, or when the loader fails.
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.
         refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a

@@ -74,14 +74,17 @@ def test_value_that_store_if_refuses_is_returned_and_not_stored(callers: Callers
     assert (caches[HERE].get("a"), caches[HERE].get("b", "none")) == (1, "none")
 
 
-def test_value_with_a_ttl_of_zero_is_shared_and_not_stored(callers: Callers) -> None:
-    """[S47] Callers of another process don't wait for it."""
-    for ttl in (0, -1, -0.5):
-        loading = callers.begin_load("value", ttl=ttl)
-        (following,) = callers.follow(loading, ttl=ttl)
-        assert callers.value("k", "theirs", ttl=ttl, cache=THERE) == "theirs", ttl
-        assert loading.finish() == following.result(PATIENCE).value == "value", ttl
-        assert caches[HERE].get("k") is None, ttl
+@pytest.mark.parametrize("ttl", [0, -1, -0.5])
+def test_callers_with_a_ttl_of_zero_load_for_themselves(callers: Callers, ttl: float) -> None:
+    """[S47] A load that began before may have read older data. Nor do other callers wait for theirs."""
+    keeping = callers.begin_load("kept")
+    loading = callers.begin_load("older", ttl=ttl)
+    for cache in (HERE, THERE):
+        assert callers.value("k", "newer", ttl=ttl, cache=cache) == "newer"
+    load = lambda keys: dict.fromkeys(keys, "newest")  # noqa: E731
+    assert callers.call(get_or_load_many, ["k"], load, **at(HERE), ttl=ttl) == {"k": "newest"}
+    assert caches[HERE].get("k") is None
+    assert (keeping.finish(), loading.finish(), caches[HERE].get("k")) == ("kept", "older", "kept")
 
 
 def test_callers_do_not_wait_for_a_value_that_the_loader_does_not_store(callers: Callers) -> None:

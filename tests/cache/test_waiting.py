@@ -94,8 +94,9 @@ class NotUnpicklable:
 
 def test_follower_gets_the_same_object_if_it_cannot_be_copied(callers: Callers) -> None:
     """A loaded value never becomes an exception."""
-    loading = callers.begin_load(NotUnpicklable, ttl=0)
-    (following,) = callers.follow(loading, ttl=0)
+    options: dict[str, Any] = {"store_if": lambda _: False}
+    loading = callers.begin_load(NotUnpicklable, **options)
+    (following,) = callers.follow(loading, **options)
     assert loading.finish() is following.result(PATIENCE).value
 
 

@@ -91,17 +91,26 @@ def get_values(
 
 
 def _join_all(wanted: list[tuple[LoadRequest, CachedValue]]) -> Program[list[_Entry]]:
-    """Return the keys that this caller loads: those that no other caller of this process is loading."""
-    connections = (yield from transactions.connections_around()) if wanted else []
-    if connections and transactions.never_leaves_transactions(wanted[0][0], connections):
-        # without claims and followers
-        return [_Entry(*each, InflightLoad(), claims=False) for each in wanted if each[1].value is MISSING]
+    """Return the keys that this caller loads: those that no other caller of this process is loading. If their values
+    aren't stored, it loads all of them, without claims and followers."""
+    if not wanted:
+        return []
+    first, connections = wanted[0][0], (yield from transactions.connections_around())
+    if transactions.never_leaves_transactions(first, connections):
+        wanted = [each for each in wanted if each[1].value is MISSING]
+    elif first.cacheable:
+        return _led_of(wanted)
+    return [_Entry(*each, InflightLoad(), claims=False) for each in wanted]
+
+
+def _led_of(wanted: list[tuple[LoadRequest, CachedValue]]) -> list[_Entry]:
+    """Return the loads that this caller leads."""
     entries = []
     for request, before in wanted:
         if not nesting.is_inside(request.lock_id):
             inflight, is_leader = request.coordinator.single_flight.join(request.key)
             if is_leader:
-                entries.append(_Entry(request, before, inflight, claims=request.cacheable))
+                entries.append(_Entry(request, before, inflight, claims=True))
     return entries
 
 

@@ -117,6 +117,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     coordinator, single_flight = request.coordinator, request.coordinator.single_flight
     connections, nested_in = (yield from transactions.connections_around()), loaders.active_loads.get()
     longest = inf
+    if not request.cacheable:
+        return (yield from _load_alone(request, connections))
     if connections or nested_in:
         if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
             return (yield from _load_alone(request, connections))
@@ -128,11 +130,8 @@ def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
         outcome: LoadOutcome | None
         if is_leader:
             outcome = yield from _lead(request, inflight, _claim_and_load(request, inflight, until), connections)
-        elif (outer_loads := nesting.start_following(inflight)) is not None:
-            outcome = yield from _follow(request, inflight, until, outer_loads)
         else:
-            metrics.count(coordinator.alias, metrics.NESTED)
-            outcome = LOAD_ALONE
+            outcome = yield from _follow(request, inflight, until)
         if outcome is LOAD_ALONE:
             return (yield from _load_alone(request, connections))
         now = clock.now()
@@ -170,11 +169,12 @@ def _lead(
     return inflight.outcome or (yield Follow(single_flight, inflight, request.deadline, is_leader=True))
 
 
-def _follow(
-    request: LoadRequest, inflight: InflightLoad, until: float, outer_loads: list[InflightLoad]
-) -> Program[LoadOutcome | None]:
-    """Wait for another caller's load. Returns its outcome, or None if it took too long. ``outer_loads``: the loads
-    inside which this caller runs."""
+def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
+    """Wait for another caller's load. Returns its outcome, or None if it took too long."""
+    outer_loads = nesting.start_following(inflight)
+    if outer_loads is None:
+        metrics.count(request.coordinator.alias, metrics.NESTED)
+        return LOAD_ALONE
     single_flight = request.coordinator.single_flight
     try:
         if request.wake_readers is not None:
@@ -196,10 +196,8 @@ def _follow(
 
 
 def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
-    """Claim the load and carry it out; without a claim if the store is down or the value isn't to be stored."""
-    claim, current = None, NOT_FOUND
-    if request.cacheable:
-        claim, current = yield from claim_load(request, inflight, request.claim(max(until - clock.now(), 0.0)))
+    """Claim the load and carry it out; without a claim if the store is down."""
+    claim, current = yield from claim_load(request, inflight, request.claim(max(until - clock.now(), 0.0)))
     if claim is None and (yield from transactions.connections_around(request.options.store_in_atomic)):
         return LOAD_ALONE
     if claim is not None and claim.verdict != CLAIMED:
@@ -255,10 +253,10 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     this caller knows of."""
     coordinator = request.coordinator
     coordinator.forget(request.key)
-    inflight, is_leader = coordinator.single_flight.join(request.key)
-    inflight = inflight if is_leader else InflightLoad()
-    claim = None
+    inflight, claim = InflightLoad(), None
     if request.cacheable:
+        joined, is_leader = coordinator.single_flight.join(request.key)
+        inflight = joined if is_leader else inflight
         try:
             claim = yield from send_claim(request, request.claim(0.0, override=OVERRIDE_CLAIM))
         except BaseException:
@@ -274,9 +272,7 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     return request.result_of(outcome, is_leader=True)
 
 
-def _timed_out(
-    request: LoadRequest, begin: float, longest: float, connections: list[Any]
-) -> Program[LoadResult[Any]]:
+def _timed_out(request: LoadRequest, begin: float, longest: float, connections: list[Any]) -> Program[LoadResult[Any]]:
     """Apply ``on_timeout``: the value is still being loaded after ``wait`` or ``load_timeout``, or after ``longest``,
     which limits the wait inside another load or a transaction."""
     options, alias = request.options, request.coordinator.alias
