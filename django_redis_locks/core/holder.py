@@ -40,6 +40,7 @@ class Holder:
         lease_left: seconds until the lease ends, unless it is extended.
         max_hold: the ``max_hold`` that its call site gave, in seconds, infinity for ever; None if it gave none.
         note: the ``note`` of its call site, with control characters escaped; None if it gave none.
+        permits: the number of permits that it has of a semaphore; 1 for other locks.
     """
 
     fence: int
@@ -51,6 +52,7 @@ class Holder:
     name: str | None = None
     max_hold: float | None = None
     note: str | None = None
+    permits: int = 1
 
     def __str__(self) -> str:
         text = self.host or "unknown host"
@@ -61,9 +63,9 @@ class Holder:
         return f"{text} ({self.note})" if self.note else text
 
 
-def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
+def read(text: str, *, fence: int, since: float, lease_left: float, permits: int = 1) -> Holder:
     """Return the holder from a text of ``describe``. Unknown or malformed fields are None."""
-    return Holder(fence, since, lease_left, **_parse(text))
+    return Holder(fence, since, lease_left, **_parse(text), permits=permits)
 
 
 @lru_cache(maxsize=512)

@@ -2,8 +2,10 @@
 
 The keys of a lock ``order:42`` with the prefix ``lock``::
 
-    lock:{0}:k:order:42      the lock: a string while it is held, absent otherwise
+    lock:{0}:k:order:42      the lock: a string while it is held, or a hash with its permits; absent otherwise
     lock:{0}:w:order:42      its waiters: the inboxes of the waiting processes, by their arrival
+    lock:{0}:e:order:42      the ends of the leases of permits, by their tokens
+    lock:{0}:h:order:42      the heartbeats of the waiters for permits: until when each of them may be silent
     lock:{0}:fence           the fence counter of the bucket
     lock:{0}:index           the held locks of the bucket, by the end of their leases
 
@@ -128,6 +130,16 @@ def _bucket(prefix: str, bucket: int) -> LockKeys:
 def waiters_of(lock: str) -> str:
     """Return the key of the waiters of a lock or load from the key of the lock or load."""
     return "}:w:".join(lock.rsplit("}:k:", 1))
+
+
+def ends_of(lock: str) -> str:
+    """Return the key of the ends of the leases of permits from the key of the lock."""
+    return "}:e:".join(lock.rsplit("}:k:", 1))
+
+
+def heartbeats_of(lock: str) -> str:
+    """Return the key of the heartbeats of the waiters for permits from the key of the lock."""
+    return "}:h:".join(lock.rsplit("}:k:", 1))
 
 
 def inbox_of(lock: str) -> str:

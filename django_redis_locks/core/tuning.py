@@ -15,7 +15,10 @@ RESERVED_FENCES: Final = 15
 without a request. The next waiter sends a request, whose reply says whether another process waits."""
 
 INDEX_RETENTION: Final = 3600.0
-"""How long the index, and this process, remember a hold whose lease ended without a release."""
+"""How long the index, and this process, remember a hold that ended with its lease, without a release."""
+
+SET_LIMIT_RETENTION: Final = 86_400.0
+"""How long a limit that ``set_limit()`` has stored is kept after its last use."""
 
 DRIFT_SHARE: Final = 0.01
 DRIFT: Final = 0.002

@@ -22,9 +22,9 @@ from tools.redis_server import RedisServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operations.md"
 
-QUIET = {"exists", "ping", "publish", "subscribe", "zpopmin"}
+QUIET = {"exists", "hmget", "ping", "publish", "subscribe", "zpopmin"}
 """Documented rights that a usual load doesn't need: without the Pub/Sub rights waiters poll; ``eval`` is for a
-restarted server, and ``type`` for keys of other programs."""
+restarted server, ``type`` and ``hmget`` for keys of other programs."""
 
 
 def shown() -> list[str]:

@@ -23,7 +23,7 @@ CAP = 0.2
 RIGHTS = rights_named_when_refused()
 """The rights that the error message lists."""
 
-FOR_WAKE_UPS = {"ping", "publish", "subscribe", "zpopmin"}
+FOR_WAKE_UPS = {"ping", "publish", "pubsub", "subscribe", "zpopmin"}
 """Without one of these no call fails: waiters poll."""
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
-from . import indexes, loads, locks, records
+from . import indexes, loads, locks, permits, records
 from .store import Store
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class MemoryBackend(Backend):
         with self._store.mutex:
             self._store.records.clear()
             self._store.queues.clear()
+            self._store.heartbeats.clear()
             self._store.indexes.clear()
             self._store.values.clear()
 
@@ -81,6 +82,7 @@ class MemoryBackend(Backend):
         self._store.mutex = threading.RLock()
         self._store.records.clear()
         self._store.queues.clear()
+        self._store.heartbeats.clear()
         self._store.inboxes.clear()
         self._store.indexes.clear()
         self._store.values.clear()
@@ -95,6 +97,15 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/inspect": locks.inspect,
     "lock/force_release": locks.force_release,
     "waiters/unregister": locks.unregister,
+    "permits/acquire": permits.acquire,
+    "permits/release": permits.release,
+    "permits/renew": permits.renew,
+    "permits/adopt": permits.adopt,
+    "permits/downgrade": permits.downgrade,
+    "permits/inspect": permits.inspect,
+    "permits/set_limit": permits.set_limit,
+    "permits/force_release": permits.force_release,
+    "permits/unregister": permits.unregister,
     "fence/raise": locks.raise_fence,
     "index/page": indexes.page,
     "index/inspect": indexes.inspect_many,

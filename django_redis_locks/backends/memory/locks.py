@@ -136,6 +136,8 @@ def force_release(store: Store, keys: tuple[str, ...], args: ForceReleaseLock) -
         store.broadcast(lock, channel)
         store.wake_all(lock, waiters)
         return 1
+    if record.kind != LOCK:
+        return 0
     fences_ahead = 0 if fence == "" else int(fence) - record.fence
     if fence != "" and record.reserved and request_fence and 0 <= fences_ahead <= RESERVED_FENCES:
         store.broadcast(lock, channel)

@@ -68,6 +68,7 @@ class Store:
         records: the locks, records and leases, by key.
         fences: the fence counters and generations, by key.
         queues: for each key of waiters, the addresses with the times of their arrival.
+        heartbeats: for each key of heartbeats, the addresses with the times until which they may be silent.
         inboxes: for each channel, the function that receives its messages.
         indexes: for each index, its locks with the ends of their leases.
         values: the cached values with the times at which they expire, or None.
@@ -77,6 +78,7 @@ class Store:
     records: dict[str, StoredValue] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
+    heartbeats: dict[str, dict[str, float]] = field(default_factory=dict)
     inboxes: dict[str, OnMessage] = field(default_factory=dict)
     indexes: dict[str, dict[str, float]] = field(default_factory=dict)
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
@@ -107,6 +109,10 @@ class Store:
         since = enqueued_at or micros()
         self.queues.setdefault(waiters, {})[address] = since
         return since
+
+    def place_in_line(self, waiters: str) -> int:
+        """Return the place of a new waiter of a wait queue: now, but behind all others."""
+        return max([micros(), *(1 + place for place in self.queues.get(waiters, {}).values())])
 
     def dequeue(self, waiters: str, address: str) -> None:
         """Remove an address from a wait queue."""
@@ -147,6 +153,7 @@ class Store:
             self.dequeue(waiters, address)
             channel, number, *terms = address.split(" ", 4)
             on_message = self.inboxes.get(channel)
+            terms = terms if terms and terms[1].isdigit() else []
             if on_message is None:
                 if terms:  # as if it had been granted and freed
                     self.remove_from_index(listing, lock)

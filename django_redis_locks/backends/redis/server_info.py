@@ -24,10 +24,15 @@ PROBES: dict[str, tuple[str, ...]] = {
     "eval": ("EVAL", "return 0", "0"),
     "evalsha": ("EVALSHA", "0" * 40, "0"),
     "get": ("GET", "KEY"),
+    "hdel": ("HDEL", "KEY", "field"),
+    "hgetall": ("HGETALL", "KEY"),
+    "hmget": ("HMGET", "KEY", "field"),
+    "hset": ("HSET", "KEY", "field", "", "odd"),  # an error, after the check of rights
     "pexpire": ("PEXPIRE", "KEY", "1"),
     "ping": ("PING",),
     "pttl": ("PTTL", "KEY"),
     "publish": ("PUBLISH", "CHANNEL", ""),
+    "pubsub": ("PUBSUB", "NUMSUB"),
     "set": ("SET", "KEY", "", "XX", "GET"),
     "time": ("TIME",),
     "type": ("TYPE", "KEY"),
@@ -35,9 +40,12 @@ PROBES: dict[str, tuple[str, ...]] = {
     "zcard": ("ZCARD", "KEY"),
     "zcount": ("ZCOUNT", "KEY", "0", "0"),
     "zpopmin": ("ZPOPMIN", "KEY"),
+    "zrange": ("ZRANGE", "KEY", "0", "0"),
     "zrangebyscore": ("ZRANGEBYSCORE", "KEY", "0", "0"),
     "zrem": ("ZREM", "KEY", "member"),
+    "zrevrange": ("ZREVRANGE", "KEY", "0", "0"),
     "zrevrangebyscore": ("ZREVRANGEBYSCORE", "KEY", "0", "0"),
+    "zscore": ("ZSCORE", "KEY", "member"),
     "subscribe": ("SUBSCRIBE", "CHANNEL"),
 }
 """Each command that locks need, with arguments that have no effect. The last one leaves the connection in subscriber

@@ -12,7 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from . import indexes, loads, locks, records
+from . import indexes, loads, locks, permits, records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,15 @@ STEPS: Final[Mapping[str, Any]] = MappingProxyType(
         "lock/force_release": locks.ForceReleaseLock,
         "waiters/unregister": locks.UnregisterWaiter,
         "fence/raise": locks.RaiseFence,
+        "permits/acquire": permits.AcquirePermits,
+        "permits/release": permits.ReleasePermits,
+        "permits/renew": permits.RenewPermits,
+        "permits/adopt": permits.AdoptPermits,
+        "permits/downgrade": permits.DowngradePermits,
+        "permits/inspect": permits.InspectPermits,
+        "permits/set_limit": permits.SetLimit,
+        "permits/force_release": permits.ForceReleasePermits,
+        "permits/unregister": permits.UnregisterPermits,
         "index/page": indexes.ReadIndex,
         "index/inspect": indexes.InspectLocks,
         "record/get": records.GetRecord,

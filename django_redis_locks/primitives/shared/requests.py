@@ -100,6 +100,13 @@ class ForeignValue:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class TooManyPermits:
+    """The request is for more permits than the ``limit`` that ``set_limit`` has stored."""
+
+    limit: int
+
+
 class PreparedCommands(NamedTuple):
     """The commands of the fast path: acquire a lock that is free, and release it."""
 

@@ -2,17 +2,17 @@
 -- address and the next fence, and publishes token and fence. A * after the stored fence marks the lock until a request with
 -- the token claims it, or the process extends the lease. Channels without a subscriber are skipped. Returns whether a process
 -- was notified.
--- A process is only notified, without a grant, if its address has no token: it waits for something else under this key. Or if
--- there is no next fence: the request that it then sends gets the error.
+-- A process is only notified, without a grant, if its address has no token, or other terms than a lease: it waits for something
+-- else under this key. Or if there is no next fence: the request that it then sends gets the error.
 -- If the user may not publish, the lock stays free, no process is notified, and the waiters poll.
 -- A server at maxmemory allows ZPOPMIN, and all writes of a script after its first.
 local function grant_next(lock, waiters, counter, index)
   while true do
     local first = redis.pcall('ZPOPMIN', waiters)[1]
     if not first then return false end
-    local channel, number, token, lease, holder = string.match(first, '^(%S+) (%x+) ?(%S*) ?(%d*) ?(.*)$')
+    local channel, number, token, lease, holder = string.match(first, '^(%S+) (%x+) ?(%S*) ?(%S*) ?(.*)$')
     local word, time, fence, since = number, nil, nil, nil
-    if token ~= '' then
+    if tonumber(lease) then
       time = redis.call('TIME')
       fence, since = next_fence(counter, nil, time, $RESERVED_FENCES)
     end

@@ -3,7 +3,10 @@
 local function read_value(key, value, kind)
   if value.err then
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- the user may not read it
-    return nil, {-1, 'a ' .. redis.call('TYPE', key)['ok']}
+    local what = redis.call('TYPE', key)['ok']
+    local format, found = string.match(what == 'hash' and redis.call('HMGET', key, 'kind')[1] or '', '^(%d+) (%l+)$')
+    if format == '1' then what = 'lock of kind ' .. found elseif format then what = 'lock of format ' .. format end
+    return nil, {-1, 'a ' .. what}
   end
   local format, found, token, fence, since, details = string.match(value, '^(%d+) (%l+) (%S+) (%d+)[+*]?@?(%d*) ?(.*)$')
   if not format then return nil, {-1, 'a string'} end
