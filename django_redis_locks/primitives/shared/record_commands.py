@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ...core import forks, tokens
 from ...core.commands import Command
 from ...core.durations import Duration, hold_seconds, lease_ms
-from ...core.errors import LockKeyError
 from ...core.queue_values import Attempt, QueuePosition
 from ...core.replies import parse_int, parse_json
 from ...core.steps.records import DropRecord, GetRecord, PeekRecord, PutRecord, RecordWaiter, TouchRecord
@@ -30,14 +29,14 @@ from .record_values import (
     parse_touched,
     queued_index,
 )
-from .stored_object import StoredObject
+from .watched_value import WatchedValue
 
 if TYPE_CHECKING:
     from ...core.prepared import PreparedCommand
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class RecordCommands(StoredObject):
+class RecordCommands(WatchedValue):
     """The commands of the record under one key. ``prepared_put`` is the command of the fast path since its first
     use."""
 
@@ -116,11 +115,7 @@ class RecordCommands(StoredObject):
         holds]``."""
         outcome, *rest = reply
         if outcome == -1:
-            raise LockKeyError(
-                f"the key of record {self.name!r} of alias {self.alias!r} holds {as_text(rest[0])}. "
-                "Delete that value, or choose another key or KEY_PREFIX",
-                **self.error_context,
-            )
+            raise self._foreign_value_error("record", as_text(rest[0]))
         if outcome == 1:
             return RecordReply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
         if not rest:

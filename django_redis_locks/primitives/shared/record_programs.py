@@ -8,17 +8,15 @@ from functools import partial
 
 from ...core import clock, owners
 from ...core.commands import Command, Program
-from ...core.effects import Cleanup, LeaveQueue
+from ...core.effects import Cleanup
 from ...core.errors import LockBackendError
 from ...core.hold import Hold, State, mint_id
-from ...core.queue_values import Attempt, Waiter
-from ...core.runner import run_twice_if_interrupted
+from ...core.queue_values import Attempt
 from ...core.steps.records import TouchRecord
 from .record_commands import RecordCommands
 from .record_values import ChangeRequest, Record, RecordReply, Write, Written, parse_dropped, renewed_record
-from .requests import WaitRequest
-from .retry import CommandReply, FirstReply, retry_command
-from .wait_loop import Outcome, wait_loop
+from .retry import CommandReply, FirstReply
+from .wait_loop import Outcome
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -26,13 +24,13 @@ class RecordPrograms(RecordCommands):
     """The programs of a record."""
 
     def _getting(self) -> Program[Record | None]:
-        reply: RecordReply = (yield from self._sending(self._get_command()))[0]
+        reply: RecordReply = (yield from self._asking(self._get_command()))[0]
         return reply.record
 
     def _putting(self, write: Write, first: FirstReply | None = None) -> Program[Written]:
         self._stop_renewal(write.expected)
         try:
-            reply, sent, _ = yield from self._sending(self._put_command(write), first=first)
+            reply, sent, _ = yield from self._asking(self._put_command(write), first)
         except GeneratorExit:  # the program was abandoned; a record that it wrote ends with its lease
             raise
         except BaseException as failure:
@@ -61,7 +59,7 @@ class RecordPrograms(RecordCommands):
         command = Command(
             "record/touch", self._touch_keys, TouchRecord(expected.version, lease, int(shorten)), self._parse
         )
-        reply, sent, _ = yield from self._sending(command)
+        reply, sent, _ = yield from self._asking(command)
         if not reply.ok:
             return Written(False, reply.record)
         if hold is not None and not hold.extend_deadline(sent, lease):  # the reply came after the loss was reported
@@ -70,20 +68,12 @@ class RecordPrograms(RecordCommands):
 
     def _dropping(self, expected: Record) -> Program[Written]:
         self._stop_renewal(Record._checked(expected))
-        reply, _, outcome_unknown = yield from self._sending(self._drop_command(expected.version, "", self._parse))
+        reply, _, outcome_unknown = yield from self._asking(self._drop_command(expected.version, "", self._parse))
         return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
     def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
-        # The head of the local queue may know a newer version than this caller, so the caller asks once before it
-        # queues
-        started = clock.now()
-        command_reply = yield from self._sending(self._attempt_command(request, Attempt()), started + request.wait)
-        record, final, _ = self._attempt_outcome(request, Attempt(), command_reply)
-        request.wait -= clock.now() - started
-        if final or request.wait <= 0:
-            return record
-        waiter = Waiter(self.lock_id, request.loop, self.keys.inbox, request=request)
-        return (yield from wait_loop(self, request, waiter, record, self.options.acquire_limits))
+        record: Record | None = yield from self._asking_and_waiting(request)
+        return record
 
     def _attempt_command(self, request: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
         return self._get_command(request.known, attempt)
@@ -103,25 +93,10 @@ class RecordPrograms(RecordCommands):
             self.performer.unwatch(record._hold)
             record._hold.state = State.GONE
 
-    def _undo_request(self, request: WaitRequest, failure: BaseException) -> None:
-        if request.waiter is not None:
-            # 0.0: the next waiter asks at once, since a wake-up may have been consumed
-            leave = LeaveQueue(request.waiter, 0.0)
-            run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
-        if isinstance(failure, LockBackendError):
-            self.with_context(failure)
-
-    def _sending(
-        self, command: Command[RecordReply], until: float | None = None, first: FirstReply | None = None
-    ) -> Program[CommandReply]:
-        if until is None:
-            until = (clock.now() if first is None else first.sent) + self.options.wait
-        limits, tuning = self.options.acquire_limits, self.performer.tuning
-        try:
-            return (yield from retry_command(command, until, limits, tuning=tuning, first=first))
-        except LockBackendError as failure:
-            self.with_context(failure)
-            raise
+    def _asking(self, command: Command[RecordReply], first: FirstReply | None = None) -> Program[CommandReply]:
+        """Send a command for as long as the option ``wait``."""
+        sent = clock.now() if first is None else first.sent
+        return (yield from self._sending(command, sent + self.options.wait, first))
 
     def _hold(self, write: Write, version: int, sent: float) -> Hold:
         hold = Hold(
