@@ -1,4 +1,4 @@
-"""``Locks``: makes the locks and records of one alias."""
+"""``Locks``: makes the locks, records and latches of one alias."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .core.detached import decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
+from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.shared.lock_spec import LockSpec
@@ -50,7 +51,7 @@ class LockAddress(NamedTuple):
 
 
 class Locks(LockMaker):
-    """Makes the locks and records of one alias. Lock objects are cheap: make a new one for each use."""
+    """Makes the locks, records and latches of one alias. Lock objects are cheap: make a new one for each use."""
 
     def __init__(self, settings: AliasSettings, engine: Engine) -> None:
         self.settings = settings
@@ -78,6 +79,11 @@ class Locks(LockMaker):
         address = self._address(key, name)
         options: Options = (None, wait, None, on_backend_error, None, None, True, None, None)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
+
+    def _make_latch(self, key: str, name: str | None) -> Latch:
+        require(self, "latches")
+        address = self._address(key, name)
+        return Latch(self.engine, *address, self._options_of(address.name, _NO_OPTIONS))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         make_parts = self._cached_parts if options[-1] is None else self._lock_parts  # notes rarely recur

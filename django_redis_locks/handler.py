@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.grant import OnLost
     from .lock_maker import OnBackendError
+    from .primitives.latch import Latch
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 
@@ -37,9 +38,10 @@ DEFAULT = "default"
 
 
 class LockHandler(LockMaker):
-    """The locks and records of all aliases of ``REDIS_LOCKS``. ``locks`` is its one object.
+    """The locks, records and latches of all aliases of ``REDIS_LOCKS``. ``locks`` is its one object.
 
-    ``locks["reports"]`` gives those of an alias; ``locks.lock()``, ``rlock()`` and ``record()`` are those of "default".
+    ``locks["reports"]`` gives those of an alias; ``locks.lock()``, ``rlock()``, ``record()`` and ``latch()`` are those
+    of "default".
 
     Example::
 
@@ -88,6 +90,9 @@ class LockHandler(LockMaker):
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
         return self[DEFAULT]._make_record(key, name, wait, on_backend_error)
+
+    def _make_latch(self, key: str, name: str | None) -> Latch:
+        return self[DEFAULT]._make_latch(key, name)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
         """Configure a program that has no Django settings. ``REDIS_LOCKS`` in Django's settings takes precedence.

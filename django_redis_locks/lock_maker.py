@@ -1,4 +1,4 @@
-"""``LockMaker``: the methods that make locks and records, with their arguments."""
+"""``LockMaker``: the methods that make locks, records and latches, with their arguments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .primitives.shared.detach import aattach, attach
 if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.grant import Grant, OnLost
+    from .primitives.latch import Latch
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 
@@ -40,7 +41,7 @@ _ARGUMENTS = (
 
 
 class LockMaker:
-    """The methods that make locks and records. ``locks`` has them, and each ``locks[alias]``."""
+    """The methods that make locks, records and latches. ``locks`` has them, and each ``locks[alias]``."""
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         raise NotImplementedError
@@ -49,6 +50,36 @@ class LockMaker:
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
         raise NotImplementedError
+
+    def _make_latch(self, key: str, name: str | None) -> Latch:
+        raise NotImplementedError
+
+    def latch(self, key: str, *, name: str | None = None, **unknown: Never) -> Latch:
+        """Return a countdown latch: callers wait until a count, which others count down, is 0. It can't share a key with a
+        lock or a record. Nothing is set yet.
+
+        Args:
+            key: the key of the latch.
+            name: the label in settings and messages; by default the key up to its first colon.
+
+        Returns:
+            The latch. It is cheap; make one for each use.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: ``name`` isn't a str.
+            InvalidLockBackend: the store of the alias has no latches.
+            TypeError: an unknown argument.
+
+        Example::
+
+            latch = locks.latch("import:2026-11")
+            latch.try_set(3)  # three workers count it down
+            latch.wait()
+        """
+        if unknown:
+            refuse_unknown(unknown, "a latch", ["name"])
+        return self._make_latch(key, name)
 
     def record(
         self,

@@ -102,6 +102,7 @@ MADE_HERE: Final = {
     "FenceCounter",
     "Grant",
     "HeldLock",
+    "Latch",
     "Lock",
     "Locks",
     "Record",
@@ -124,6 +125,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Grant": {"aexit_block", "deferred", "exit_block", "waits_for_transaction"},
     "Job": {"request"},
+    "Latch": {"error_context", "keys", "lock_id", "options", "performer", "with_context"},
     "LoadContext": {"may_store"},
     "Lock": {
         "adopt_command",

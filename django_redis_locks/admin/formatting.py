@@ -36,6 +36,8 @@ STATES: dict[str, tuple[Any, Any]] = {
     ),
     "queued": (pgettext_lazy("lock", "queued"), gettext_lazy("A job that waits to begin.")),
     "done": (pgettext_lazy("lock", "done"), gettext_lazy("A job that is done. Its record is kept for a while.")),
+    "closed": (pgettext_lazy("latch", "closed"), gettext_lazy("A latch that isn't counted down yet.")),
+    "open": (pgettext_lazy("latch", "open"), gettext_lazy("A latch that was counted down to 0.")),
     "free": (pgettext_lazy("lock", "free"), gettext_lazy("No process holds it.")),
     "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("The store has something else under its key.")),
 }

@@ -72,7 +72,22 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     view_on_site = False
 
     fieldsets = (
-        (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "digest", "task", "shown_state", "foreign")}),
+        (
+            None,
+            {
+                "fields": (
+                    "whole_key",
+                    "alias",
+                    "shown_name",
+                    "kind",
+                    "digest",
+                    "task",
+                    "shown_state",
+                    "foreign",
+                    "left",
+                )
+            },
+        ),
         (
             _("Holder"),
             {"fields": ("host", "pid", "thread", "note", "since", "shown_held_for", "shown_lease_left", "shown_fence")},
@@ -126,7 +141,11 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         if obj is None or obj.info is None:
             return []
         lock, holder, more = self.fieldsets
-        wanted: dict[Any, bool] = {"foreign": bool(obj.info.foreign), "task": obj.info.task_id is not None}
+        wanted: dict[Any, bool] = {
+            "foreign": bool(obj.info.foreign),
+            "left": obj.info.left is not None,
+            "task": obj.info.task_id is not None,
+        }
         fields = [field for field in lock[1]["fields"] if wanted.get(field, True)]
         known = obj.info.holder is not None or obj.info.lease_left is not None
         of_holder = [field for field in holder[1]["fields"] if field != "note" or _of_holder(obj, "note")]
@@ -188,6 +207,10 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     @admin.display(description=_("value found"))
     def foreign(self, lock: HeldLock) -> str:
         return lock.info.foreign if lock.info else ""
+
+    @admin.display(description=_("left to count down"))
+    def left(self, lock: HeldLock) -> str | None:
+        return None if lock.info is None or lock.info.left is None else str(lock.info.left)
 
     @admin.display(description=_("in the log"))
     def digest(self, lock: HeldLock) -> SafeString | None:

@@ -70,6 +70,7 @@ class Subscriber:
 
 
 FEATURES: Final = {
+    "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
     "records": "records need Redis",
 }

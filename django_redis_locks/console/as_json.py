@@ -31,6 +31,7 @@ def of_lock(info: LockInfo) -> Document:
         "lease_left": info.lease_left and round(info.lease_left, 3),
         "waiting": info.waiting,
         "foreign": info.foreign or None,
+        "left": info.left,
     }
 
 

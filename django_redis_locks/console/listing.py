@@ -80,6 +80,8 @@ def described(info: LockInfo) -> Iterator[str]:
         rows.append((_("task"), distinct(info.task_id)))
     if info.foreign:
         rows.append((_("found"), distinct(info.foreign)))
+    if info.left is not None:
+        rows.append((_("left to count down"), str(info.left)))
     if info.holder is not None:
         rows.append((_("holder"), distinct(str(info.holder))))
     if info.since is not None:

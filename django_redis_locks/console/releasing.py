@@ -59,6 +59,8 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
     """Why the lock can't be released; "" if it can."""
     if info.state == "free":
         return _("No process holds it. Nothing was released.")
+    if info.kind == "latch":
+        return _("That is a latch, which no process holds. Nothing was released.")
     if info.state == "done":
         return _("That job is done: there is nothing to release. Nothing was released.")
     # A lock may have handed out fences that it had reserved; a record has one version at a time

@@ -83,6 +83,8 @@ def states() -> dict[str, str]:
         "expired": _("expired"),
         "queued": _("queued"),
         "done": _("done"),
+        "closed": _("closed"),
+        "open": _("open"),
         "free": _("free"),
         "foreign": _("no lock"),
     }

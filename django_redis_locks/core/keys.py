@@ -6,6 +6,8 @@ The keys of a lock ``order:42`` with the prefix ``lock``::
     lock:{0}:w:order:42      its waiters: the inboxes of the waiting processes, by their arrival
     lock:{0}:e:order:42      the ends of the leases of permits, by their tokens
     lock:{0}:h:order:42      the heartbeats of the waiters for permits: until when each of them may be silent
+    lock:{0}:p:order:42      the participants of a latch
+    lock:{0}:n:order:42      the recent requests of a latch, by their nonces
     lock:{0}:fence           the fence counter of the bucket
     lock:{0}:index           the held locks of the bucket, by the end of their leases
 
@@ -140,6 +142,16 @@ def ends_of(lock: str) -> str:
 def heartbeats_of(lock: str) -> str:
     """Return the key of the heartbeats of the waiters for permits from the key of the lock."""
     return "}:h:".join(lock.rsplit("}:k:", 1))
+
+
+def participants_of(lock: str) -> str:
+    """Return the key of the participants of a latch from the key of the latch."""
+    return "}:p:".join(lock.rsplit("}:k:", 1))
+
+
+def requests_of(lock: str) -> str:
+    """Return the key of the recent requests of a latch from the key of the latch."""
+    return "}:n:".join(lock.rsplit("}:k:", 1))
 
 
 def inbox_of(lock: str) -> str:

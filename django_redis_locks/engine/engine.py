@@ -176,9 +176,7 @@ class Engine:
             token, fence = grant
             self._queues.receive(lock_id, number, token, int(fence), self)
         elif not self._queues.wake(lock_id, number):
-            self._send_unregister(
-                lock_id, (), UnregisterWaiter("")
-            )  # no address to remove; the store wakes the next waiter
+            self._send_unregister(lock_id, (), UnregisterWaiter(""))  # the store wakes the next waiter
 
     def on_reconnect(self) -> None:
         """Have all waiters send a request: messages may have been lost."""

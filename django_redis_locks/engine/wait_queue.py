@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core import clock, tokens
 from ..core.queue_entry import Entry
@@ -88,6 +88,8 @@ class WaitQueue(QueueOutage):
     """The lock that was handed over to this queue, until a reply or an adoption is recorded."""
     next_try = -inf
     """The time of the head's next attempt, unless a wake-up or a grant comes earlier."""
+    conclusion: Any = None
+    """What a head has learned that holds for its followers, too, so that they needn't ask."""
     _number = ""
 
     def __init__(self, loop: object, keys: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face
@@ -17,6 +18,13 @@ from tests.probes.load import LoadCalls
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
+
+
+@pytest.fixture
+def direct(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client of the server."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

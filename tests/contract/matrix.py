@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import inspect
 import itertools
+import keyword
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from django_redis_locks import Grant, Lock, RecordRef, clock, locks
+from django_redis_locks import Grant, Latch, Lock, RecordRef, clock, locks
 from tests.probes.engine import all_registered, sent_commands, waiters
 
 PATIENCE = 30.0
@@ -123,9 +124,10 @@ class Task:
 
 
 def twin(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``; a method without a twin does no I/O."""
+    """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``, ``x.wait`` -> ``x.await_``; a method without a twin does no I/O."""
     name = getattr(method, "__name__", "")
     other = f"__a{name[2:]}" if name.startswith("__") else f"a{name}"
+    other += "_" if keyword.iskeyword(other) else ""
     owner = getattr(method, "__self__", sys.modules.get(getattr(method, "__module__", None) or ""))
     found: Callable[..., Any] = getattr(owner, other, method)
     return found
@@ -217,7 +219,7 @@ class Face:
         """The names of the commands that callers send inside the block, without those of the maintenance thread."""
         return sent_commands()
 
-    def queued(self, lock: Lock | RecordRef) -> int:
+    def queued(self, lock: Lock | RecordRef | Latch) -> int:
         """How many callers of this process wait for a lock."""
         return len(waiters(lock))
 

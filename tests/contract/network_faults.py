@@ -63,7 +63,16 @@ LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", "lock/transfer", *REA
 """Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
 the lock of any holder."""
 
-ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/release", "lock/renew", "lock/adopt", "lock/transfer", *READS}
+LATCHES = {"latch/set", "latch/count_down", "latch/get"}
+ANSWERS_THAT_MAY_BE_LOST = {
+    "lock/acquire",
+    "lock/release",
+    "lock/renew",
+    "lock/adopt",
+    "lock/transfer",
+    *READS,
+    *LATCHES,
+}
 """Commands of which the second request gets the same reply: not a forced release, which finds nothing to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}

@@ -34,13 +34,6 @@ WAITERS = b"lock:{0}:w:order:42"
 
 
 @pytest.fixture
-def direct(redis_url: str) -> Iterator[redis.Redis]:
-    """A plain client of the server."""
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 def lock(redis_url: str, settings: Any) -> Lock:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
     lock = locks.lock("order:42", expire=30)

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
+from django_redis_locks import Holder, Latch, Lock, LockKeyError, Record, RecordRef, locks
 from django_redis_locks.core import clock
 from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.steps import STEPS
+from django_redis_locks.core.steps.latches import CountDown, SetLatch
 from django_redis_locks.core.steps.locks import UnexpectedGrant, UnregisterWaiter
 from django_redis_locks.core.steps.records import PutRecord, TouchRecord
+from django_redis_locks.primitives.shared.latch_commands import LatchReply
 from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
 from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 
@@ -47,10 +49,15 @@ class Side:
         self.backend.close()  # another test may have closed idle connections, and these commands aren't repeated
         self.fences: list[int] = []
         self.ranks: dict[int, int] = {}
+        self.generations: dict[str, int] = {}
+        """The last generation in a reply, by the key of the latch."""
 
     def execute(self, command: Command[Any]) -> Any:
         try:
-            return self.comparable(command.parse(self.backend.call(command)))
+            reply = command.parse(self.backend.call(command))
+            if isinstance(reply, LatchReply):
+                self.generations[command.keys[0]] = reply.generation
+            return self.comparable(reply)
         except LockKeyError as found:
             return str(found)
 
@@ -80,6 +87,8 @@ class Side:
                 return dataclasses.replace(answer, fence=self.rank(fence))
             case Record(version, fields, lease_left):
                 return Record(self.rank(version), fields, lease_left)
+            case LatchReply(_, generation, first):  # a fence that other commands don't show
+                return answer._replace(generation=bool(generation), first=first == generation)
             case (_, Record() as record, _):
                 return answer._replace(record=self.comparable(record))
         return answer
@@ -102,6 +111,7 @@ class RandomCommands:
         keys = "a", "b:{1}", "ключ", "x" * 300
         self.locks = [locks["memory"].lock(key) for key in keys]
         self.records = [locks["memory"].record(key) for key in keys]
+        self.latches = [locks["memory"].latch(key) for key in keys]
         self.sent: list[Pair] = []
         self.latest: dict[str, int] = {}
         """The rank of the last fence in a reply, by key."""
@@ -123,7 +133,7 @@ class RandomCommands:
         if self.sent and self.chance.random() < 0.15:
             return self.chance.choice(self.sent[-20:])
         number = self.chance.randrange(len(self.locks))
-        lock, record = self.locks[number], self.records[number]
+        lock, record, latch = self.locks[number], self.records[number], self.latches[number]
         steps: dict[Callable[[], Pair], int] = {
             lambda: self.acquire(lock): 10,
             lambda: self.free(lock): 4,
@@ -137,6 +147,9 @@ class RandomCommands:
             lambda: self.put(record): 3,
             lambda: self.touch(record): 5,
             lambda: self.drop(record): 3,
+            lambda: self.set_latch(latch): 1,
+            lambda: self.count_down(latch): 3,
+            lambda: self.get_latch(latch): 3,
         }
         commands = self.chance.choices(list(steps), list(steps.values()))[0]()
         self.sent.append(commands)
@@ -235,6 +248,25 @@ class RandomCommands:
         ours, theirs = (record._drop_command(fence, nonce, record._parse) for fence in self.fences(record.keys.lock))
         return ours, theirs
 
+    def set_latch(self, latch: Latch) -> Pair:
+        args = SetLatch(self.request(), self.chance.choice([1, 2, 3]), self.lease(), WAIT_QUEUE_TTL)
+        return self.both(dataclasses.replace(latch._set_command(1, 1), args=args))
+
+    def count_down(self, latch: Latch) -> Pair:
+        args = CountDown(self.request(), self.chance.choice(["", "", "a", "ä b", "c"]), WAIT_QUEUE_TTL)
+        return self.both(dataclasses.replace(latch._count_down_command(""), args=args))
+
+    def get_latch(self, latch: Latch) -> Pair:
+        if self.maybe():
+            return self.both(latch._get_command())
+        attempt = Attempt(Entry(self.address()), self.enqueued_at(), self.maybe())
+        older = self.chance.choice([0, 0, 1])
+        commands = (
+            latch._get_command(side.generations.get(latch.keys.lock, 0) - older, attempt) for side in self.sides
+        )
+        ours, theirs = (dataclasses.replace(command, args=with_ttl(command.args, "waiter")) for command in commands)
+        return ours, theirs
+
     @property
     def indexes(self) -> tuple[str, ...]:
         """The keys of the indexes."""
@@ -246,6 +278,10 @@ class RandomCommands:
     def nonce(self) -> str:
         """A nonce of a record that is listed in an index, or not."""
         return self.token() + self.chance.choice(["", "", ".held", ".queued"])
+
+    def request(self) -> str:
+        """A nonce of a change of a latch."""
+        return f"request{self.chance.randrange(10_000)}"
 
     def token(self) -> str:
         return self.chance.choice(TOKENS)
@@ -315,6 +351,10 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
             return name, "granted", free, position.other_queues
         case Busy(position=position) if name == "lock/acquire":
             return name, "busy", bool(position.enqueued_at), position.other_queues
+        case LatchReply(left, there, _, _, position):
+            return name, bool(left), there, bool(position.enqueued_at)
+        case int() if name == "latch/count_down":
+            return name, bool(answer)
         case (ok, record, position):
             return name, ok, record is not None, bool(position.enqueued_at)
     return name, answer if isinstance(answer, int) else type(answer).__name__
@@ -337,6 +377,10 @@ KINDS = {
     *((f"record/{step}", True, True, False) for step in ("put", "touch")),
     ("record/drop", True, False, False),
     *((f"record/{step}", "str") for step in ("get", "put", "touch", "drop")),
+    *((f"latch/{step}", answer) for step in ("set", "count_down") for answer in (True, False, "str")),
+    *(("latch/get", left, there, False) for left, there in ((True, True), (False, True), (False, False))),
+    ("latch/get", True, True, True),
+    ("latch/get", "str"),
 }
 """Every kind of reply that a command can give."""
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cache_world import CacheWorld
 from tests.simulation.installation import Installation, installed
 from tests.simulation.job_world import JobWorld
+from tests.simulation.latch_world import LatchWorld
 from tests.simulation.lock_world import LockWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld, "cache": CacheWorld}
+WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld, "cache": CacheWorld, "latch": LatchWorld}
 
 NO_TRIGGERS: frozenset[str] = frozenset()
 

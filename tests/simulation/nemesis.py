@@ -98,7 +98,7 @@ class Nemesis:
         """The server comes back empty."""
         self._restart(0.01)
         store = self.server.store
-        for part in (store.records, store.queues, store.indexes, store.values, store.fences):
+        for part in (store.records, store.queues, store.indexes, store.values, store.fences, store.requests):
             part.clear()
         self._happens("wipe")
         self.world.rules.data_lost()
@@ -106,7 +106,8 @@ class Nemesis:
     def _set_back(self) -> None:
         """Take a snapshot, and restore the server from it later."""
         store = self.server.store
-        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in ("records", "queues", "indexes", "fences")}
+        parts = ("records", "queues", "indexes", "fences", "requests")
+        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in parts}
         self.scheduler.at(self.scheduler.now + self.random.uniform(0.05, 3.0), lambda: self._restore(snapshot))
 
     def _restore(self, snapshot: dict[str, Any]) -> None:

@@ -178,6 +178,7 @@ class SimulatedBackend(Backend):
         self.process = process
         self.identity = f"simulation {process.name}"
         """Different for each process, since queues and grants are looked up by it."""
+        self.buckets = 1
 
     def call(self, command: Command[Any]) -> Any:
         (reply,) = self.call_many([command], DEFAULT.socket_timeout)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import cache_mutations, job_mutations, lock_mutations
+from tests.simulation import cache_mutations, job_mutations, latch_mutations, lock_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
 from tests.simulation.known_defects import FIXED_DEFECTS, KNOWN_DEFECTS, KnownDefect
 
@@ -20,6 +20,7 @@ CHUNKS = [
     *(("lock", number) for number in range(6)),
     *(("job", number) for number in range(2)),
     *(("cache", number) for number in range(2)),
+    ("latch", 0),
 ]
 
 MAX_SEEDS = 2000
@@ -29,6 +30,7 @@ MUTATIONS = [
     *(("lock", *entry, "") for entry in lock_mutations.MUTATIONS),
     *(("job", *entry, "") for entry in job_mutations.MUTATIONS),
     *(("cache", *entry) for entry in cache_mutations.MUTATIONS),
+    *(("latch", *entry, "") for entry in latch_mutations.MUTATIONS),
 ]
 
 

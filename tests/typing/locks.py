@@ -24,13 +24,20 @@ with lock as grant:
     assert_type(grant.fence, int | None)
 
 
+assert_type(locks.latch("import").try_set(3, expire=timedelta(hours=1)), bool)
+assert_type(locks["payments"].latch("import").count_down("a"), int)
+assert_type(locks.latch("import").wait(timeout=5), bool)
+
+
 async def awaits() -> None:
+    assert_type(await locks.latch("import").await_(), bool)
     async with lock as grant:
         assert_type(grant, Grant)
     assert_type(await lock.aacquire(), Grant)
     assert_type(await lock.aacquire(timeout=1), Grant | None)
 
 
+locks.latch("import", expire=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", expire="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", timeout=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -29,12 +29,13 @@ def bind_task(name: str = "charge") -> None:
 
 MAKERS: list[tuple[str, Callable[[], Any]]] = [
     ("records need Redis", lambda: locks.record("a")),
+    ("latches need Redis", lambda: locks.latch("a")),
     ("records need Redis", bind_task),
     ("loads of a cache need Redis", lambda: get_or_load("a", int)),
 ]
 
 
-@pytest.mark.parametrize(("needs", "make"), MAKERS, ids=["record", "task", "load"])
+@pytest.mark.parametrize(("needs", "make"), MAKERS, ids=["record", "latch", "task", "load"])
 def test_object_is_refused_when_it_is_made(needs: str, make: Callable[[], Any], settings: Any, tmp_path: Any) -> None:
     settings.REDIS_LOCKS = {"default": {"BACKEND": f"{__name__}.LocksOnly"}}
     settings.CACHES = {

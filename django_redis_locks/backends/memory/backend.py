@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
-from . import indexes, loads, locks, permits, records
+from . import indexes, latches, loads, locks, permits, records
 from .store import Store
 
 if TYPE_CHECKING:
@@ -69,23 +69,15 @@ class MemoryBackend(Backend):
     def clear(self) -> None:
         """Forget all locks and records without notifying waiters. For isolation between tests."""
         with self._store.mutex:
-            self._store.records.clear()
-            self._store.queues.clear()
-            self._store.heartbeats.clear()
-            self._store.indexes.clear()
-            self._store.values.clear()
+            self._store.clear()
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         return _MemorySubscriber(self._store, handler.on_message)
 
     def after_fork_in_child(self) -> None:
         self._store.mutex = threading.RLock()
-        self._store.records.clear()
-        self._store.queues.clear()
-        self._store.heartbeats.clear()
+        self._store.clear()
         self._store.inboxes.clear()
-        self._store.indexes.clear()
-        self._store.values.clear()
 
 
 _steps: dict[str, Callable[..., Any]] = {
@@ -114,6 +106,9 @@ _steps: dict[str, Callable[..., Any]] = {
     "record/put": records.put,
     "record/touch": records.touch,
     "record/drop": records.drop,
+    "latch/set": latches.set_count,
+    "latch/count_down": latches.count_down,
+    "latch/get": latches.get,
     "load/get": loads.get,
     "load/read": loads.read,
     "load/claim": loads.claim,

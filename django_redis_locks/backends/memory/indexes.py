@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import monotonic
 from ...core.steps.locks import InspectLock
 from . import locks
+from .latches import StoredLatch
 from .store import RECORD, micros
 
 if TYPE_CHECKING:
@@ -32,18 +33,17 @@ def inspect_many(store: Store, keys: tuple[str, ...], args: InspectLocks) -> lis
     return [
         micros() // 1000,
         *(
-            [
-                len(store.queues.get(waiters, ())),
-                *(_listed_record(store, lock) or locks.inspect(store, (lock,), inspect)),
-            ]
+            [len(store.queues.get(waiters, ())), *(_no_lock(store, lock) or locks.inspect(store, (lock,), inspect))]
             for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]
 
 
-def _listed_record(store: Store, lock: str) -> list[Any]:
-    """Return the reply for a record, with the index that lists it; [] if the key holds none."""
+def _no_lock(store: Store, lock: str) -> list[Any]:
+    """Return the reply for a record, with the index that lists it, or for a latch; [] if the key holds neither."""
     record = store.find(lock)
+    if isinstance(record, StoredLatch):
+        return [2, record.ms_left(), record.left]
     if record is None or record.kind != RECORD:
         return []
     return [1, record.ms_left(), record.fence, record.holder, record.token.partition(".")[2]]

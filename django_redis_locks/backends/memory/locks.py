@@ -126,7 +126,7 @@ def force_release(store: Store, keys: tuple[str, ...], args: ForceReleaseLock) -
     lock, waiters = keys[:2]
     fence, channel, request_fence = args
     record = store.find(lock)
-    if record is None:
+    if record is None or record.kind not in (LOCK, RECORD):
         return 0
     if record.kind == RECORD:
         if "." not in record.token or fence not in ("", record.fence):

@@ -15,15 +15,15 @@ from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
 OnMessage = Callable[[str, str], object]
 """Called with the first word of a message, and the key of the lock."""
 
-LOCK, RECORD, LOAD = "lock", "record", "load"
+LOCK, RECORD, LOAD, LATCH = "lock", "record", "load", "latch"
 
 
 @dataclass(slots=True)
 class StoredValue:
-    """The value under the key of a lock, a record or a load's lease.
+    """The value under the key of a lock, a record, a latch or a load's lease.
 
     Attributes:
-        kind: ``LOCK``, ``RECORD`` or ``LOAD``.
+        kind: ``LOCK``, ``RECORD``, ``LOAD`` or ``LATCH``.
         token: the token of the hold, or the nonce of the record's last write.
         fence: the fence, the version, or the generation of a load.
         since: when it was written, in milliseconds since 1970.
@@ -65,13 +65,14 @@ class Store:
 
     Attributes:
         mutex: guards all data.
-        records: the locks, records and leases, by key.
+        records: the locks, records, latches and leases, by key.
         fences: the fence counters and generations, by key.
         queues: for each key of waiters, the addresses with the times of their arrival.
         heartbeats: for each key of heartbeats, the addresses with the times until which they may be silent.
         inboxes: for each channel, the function that receives its messages.
         indexes: for each index, its locks with the ends of their leases.
         values: the cached values with the times at which they expire, or None.
+        requests: for each key of recent requests, their nonces with the times until which they are kept.
     """
 
     mutex: Any = field(default_factory=threading.RLock)
@@ -82,6 +83,12 @@ class Store:
     inboxes: dict[str, OnMessage] = field(default_factory=dict)
     indexes: dict[str, dict[str, float]] = field(default_factory=dict)
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
+    requests: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget all data, but neither inboxes nor fences."""
+        for data in (self.records, self.queues, self.heartbeats, self.indexes, self.values, self.requests):
+            data.clear()
 
     def add_to_index(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
         """Enter a lock in the indexes, or move its entry. ``new``: also if it isn't listed yet."""
@@ -169,6 +176,17 @@ class Store:
             on_message(f"{number},{token},{fence}", lock)
             return True
         return False
+
+    def remembers(self, requests: str, nonce: str) -> bool:
+        """Return whether a request with this nonce changed something lately."""
+        return nonce in self.requests.get(requests, ())
+
+    def remember(self, requests: str, nonce: str, nonce_ttl: int) -> None:
+        """Keep the nonce of a request for ``nonce_ttl`` milliseconds, and remove old ones."""
+        now, nonces = monotonic(), self.requests.setdefault(requests, {})
+        while nonces and nonces[oldest := next(iter(nonces))] <= now:
+            del nonces[oldest]
+        nonces[nonce] = now + nonce_ttl / 1000
 
     def broadcast(self, lock: str, channel: str) -> None:
         """Notify every process."""

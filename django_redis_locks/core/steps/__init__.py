@@ -12,7 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from . import indexes, loads, locks, permits, records
+from . import indexes, latches, loads, locks, permits, records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,9 @@ STEPS: Final[Mapping[str, Any]] = MappingProxyType(
         "record/put": records.PutRecord,
         "record/touch": records.TouchRecord,
         "record/drop": records.DropRecord,
+        "latch/set": latches.SetLatch,
+        "latch/count_down": latches.CountDown,
+        "latch/get": latches.GetLatch,
         "load/get": loads.GetValue,
         "load/read": loads.ReadValues,
         "load/claim": loads.ClaimLoad,

@@ -18,7 +18,7 @@ from .requests import ForeignValue
 from .retry import retry_command
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...core.commands import Program
     from ...core.holder import Holder
@@ -70,17 +70,30 @@ class ListedRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundLatch:
+    """A latch under an inspected key.
+
+    Attributes:
+        seconds_left: seconds until it ends if it isn't changed.
+        left: what is left of its count.
+    """
+
+    seconds_left: float
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """The result of inspecting the key of a lock.
 
     Attributes:
         waiting: the number of processes' queues that wait for the lock.
-        found: the holder, a record, another value, or None if the lock is free.
+        found: the holder, a record, a latch, another value, or None if the lock is free.
         at: the store's clock, in seconds since 1970.
     """
 
     waiting: int
-    found: Holder | ListedRecord | ForeignValue | None
+    found: Holder | ListedRecord | FoundLatch | ForeignValue | None
     at: float
 
 
@@ -130,9 +143,10 @@ def _parse_inspections(reply: Any) -> list[Inspection]:
 
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
-    found: Holder | ListedRecord | ForeignValue | None
+    found: Holder | ListedRecord | FoundLatch | ForeignValue | None
     try:
-        found = _parse_record(*verdict[1:]) if verdict and verdict[0] == 1 else parse_inspected_lock(verdict)
+        kind, *details = verdict or [0]
+        found = _parsers[kind](*details) if kind in _parsers else parse_inspected_lock(verdict)
     except PARSE_ERRORS:  # one malformed value must not fail the whole page
         found = ForeignValue("an unreadable value")
     return Inspection(parse_int(waiting), found, now)
@@ -140,3 +154,11 @@ def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
 
 def _parse_record(left: Any, version: Any, fields: Any, listed: Any) -> ListedRecord:
     return ListedRecord(parse_int(left) / 1000, parse_int(version), parse_text(fields), parse_text(listed))
+
+
+def _parse_latch(left_ms: Any, left: Any) -> FoundLatch:
+    return FoundLatch(parse_int(left_ms) / 1000, parse_int(left))
+
+
+_parsers: dict[Any, Callable[..., ListedRecord | FoundLatch]] = {1: _parse_record, 2: _parse_latch}
+"""The parsers of the replies for what is no lock, by their first element."""

@@ -14,30 +14,32 @@ from ...core.keys import default_name
 from ...core.replies import LATEST, parse_json
 from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
-from .index import ListedRecord
+from .index import FoundLatch, ListedRecord
 from .mutex_steps import KIND
 from .requests import ForeignValue
 
 if TYPE_CHECKING:
     from .index import Inspection
 
-State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
+State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "closed", "open", "free", "foreign"]
 """The state of a lock: ``"held"``; ``"overdue"``, held for longer than its ``max_hold``; ``"expired"``, its lease ended
 without a release within the last hour; ``"free"``; or ``"foreign"``, its key holds a value that isn't a lock.
 
-The state of a job: ``"held"`` while it runs; ``"queued"`` until it starts; or ``"done"`` while its record is kept."""
+The state of a job: ``"held"`` while it runs; ``"queued"`` until it starts; or ``"done"`` while its record is kept.
+
+The state of a latch: ``"closed"`` until it is counted down to 0, and then ``"open"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A lock, or a record (usually of a job), at the moment when it was read.
+    """A lock, a record (usually of a job) or a latch, at the moment when it was read.
 
     Attributes:
         alias: the alias in ``REDIS_LOCKS``.
         key: the filled key, which may be personal data. A key of more than 200 bytes is shortened and ends with a hash;
             all functions here accept it in this form.
         name: the name of the lock.
-        kind: "lock", "job" or "record".
+        kind: "lock", "job", "record" or "latch".
         state: see ``State``.
         holder: the holder, with its fence; None unless the lock is held.
         held_for: seconds since the lock was acquired, or since the state of the job was written; None if it is free.
@@ -46,6 +48,7 @@ class LockInfo:
         foreign: a description of the value that the key holds instead of a lock.
         task_id: the id of a job's task; None for locks.
         version: the version of a record; None for locks.
+        left: what is left of the count of a latch; None for all others.
     """
 
     alias: str
@@ -60,6 +63,7 @@ class LockInfo:
     foreign: str = ""
     task_id: str | None = None
     version: int | None = None
+    left: int | None = None
 
     @property
     def digest(self) -> str:
@@ -98,6 +102,17 @@ def info_of(
     found = inspection.found
     if isinstance(found, ListedRecord):
         return _info_of_record(alias, key, inspection, found)
+    if isinstance(found, FoundLatch):
+        return LockInfo(
+            alias,
+            key,
+            default_name(key),
+            "closed" if found.left else "open",
+            "latch",
+            lease_left=found.seconds_left,
+            waiting=inspection.waiting,
+            left=found.left,
+        )
     if found is None:
         ended = 0.0 < ends <= now
         return LockInfo(
