@@ -238,17 +238,14 @@ class LoadLease:
     def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra_interval = "" if request.extra_interval is None else request.extra_interval
         keys = self.keys[:6] if self.keys.value else self.keys[:5]
-        args = ClaimLoad(
-            request.token,
-            request.lease,
-            request.fresh_above,
-            request.override,
-            extra_interval,
-            attempt.address,
-            attempt.enqueued_at,
-            int(attempt.others_behind),
-            self.performer.tuning.waiter_ttl,
-        )
+        args = ClaimLoad(request.token, request.lease, request.fresh_above, request.override, extra_interval)
+        if attempt.entry is not None:
+            args = args._replace(
+                address=attempt.address,
+                enqueued_at=attempt.enqueued_at,
+                others_behind=int(attempt.others_behind),
+                waiter_ttl=self.performer.tuning.waiter_ttl,
+            )
         return Command("load/claim", keys, args, self._parse_claim)
 
     def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.steps import positional, required_arguments
+from ...core.steps import UNGROUPED, positional, ungrouped_arguments
 from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES, SET_LIMIT_RETENTION
 from .resp import pack, pack_values, packed
 
@@ -50,7 +50,9 @@ def _read(name: str) -> str:
 
 def by_sha(command: Command[Any]) -> bytes:
     """Pack the request that calls a command's script by its hash. A server that doesn't know it replies NOSCRIPT."""
-    args = positional(command.args)
+    args = command.args
+    if args and args[-1].__class__ not in UNGROUPED:  # saves a call
+        args = positional(args)
     cached_head = _cached_heads.get(command.name[:4])
     if cached_head is None:
         return _head(command.name, command.keys, len(args)) + pack_values(args)
@@ -64,8 +66,8 @@ def by_sha(command: Command[Any]) -> bytes:
 
 
 def prepared_head(name: str, keys: tuple[str, ...]) -> bytes:
-    """Pack the beginning of a request that calls a script by its hash with the required arguments."""
-    return _head(name, keys, required_arguments(name))
+    """Pack the beginning of a request that calls a script by its hash, without an optional group of arguments."""
+    return _head(name, keys, ungrouped_arguments(name))
 
 
 class PackedArguments(NamedTuple):

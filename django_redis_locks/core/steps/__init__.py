@@ -64,17 +64,21 @@ STEPS: Final[Mapping[str, Any]] = MappingProxyType(
 """All steps: the class of the arguments, by the name of the step."""
 
 
+UNGROUPED: Final = frozenset({str, int, bytes, float})
+"""The types of a last argument that is no group."""
+
+
 def positional(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments of a step as a script gets them: the values of a group in the last place follow the others,
     and a group that is None is left out."""
     last = args[-1] if args else ""
     if last is None:
         return args[:-1]
-    return (*args[:-1], *last) if isinstance(last, tuple) else args
+    return args[:-1] + last if isinstance(last, tuple) else args
 
 
 @cache
-def required_arguments(name: str) -> int:
+def ungrouped_arguments(name: str) -> int:
     """Return the number of arguments that a step has without its optional group."""
-    step = STEPS[name]
-    return len(step._fields) - len(step._field_defaults)
+    fields, defaults = STEPS[name]._fields, STEPS[name]._field_defaults
+    return len(fields) - (bool(fields) and defaults.get(fields[-1], "") is None)

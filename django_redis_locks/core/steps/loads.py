@@ -41,10 +41,10 @@ class ClaimLoad(NamedTuple):
     fresh_above: int
     override: int
     extra_interval: int | str
-    address: str
-    enqueued_at: int
-    others_behind: int
-    waiter_ttl: int
+    address: str = ""
+    enqueued_at: int = 0
+    others_behind: int = 0
+    waiter_ttl: int = 0
 
 
 class RenewLoad(NamedTuple):
