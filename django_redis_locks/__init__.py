@@ -32,6 +32,7 @@ from .dead_holders import arelease_dead, release_dead
 from .decorators import redis_lock
 from .deferred_release import release_leftovers
 from .handler import locks
+from .leader import Leader
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef
@@ -41,6 +42,7 @@ __all__ = [
     "Holder",
     "InvalidLockBackend",
     "Latch",
+    "Leader",
     "Lock",
     "LockAlreadyHeld",
     "LockBackendError",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Never, TypeAlias
 
 from .core.arguments import refuse_unknown
+from .leader import Leader
 from .primitives.shared.detach import aattach, attach
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .core.durations import Duration
     from .core.grant import Grant, OnLost
     from .primitives.latch import Latch
@@ -164,6 +168,49 @@ class LockMaker:
             TypeError: the text is no str.
         """
         return await aattach(*self._attachable(text, on_lost))
+
+    def leader(
+        self,
+        key: str,
+        on_elected: Callable[[Grant], object],
+        on_lost: Callable[[Grant], object] | None = None,
+        *,
+        expire: Duration | None = None,
+        name: str | None = None,
+        note: str | None = None,
+    ) -> Leader:
+        """Return a candidate for the leadership of all candidates with this key, in all processes: one of them leads, and
+        another one takes over when that ends or dies. ``run()`` or ``arun()`` campaigns; nothing is acquired yet.
+
+        Args:
+            key: the key, which is that of a lock.
+            on_elected: called with the grant when this candidate leads, in the thread or task of the campaign. It does
+                the leader's work while ``leader.leading``, or starts it and returns. For ``arun()`` it may be an async
+                function.
+            on_lost: called with the grant when the leadership has ended, once after each ``on_elected``: when a loss is
+                noticed, in a thread for such calls or in the loop of the task; or before it is given up, in the campaign.
+                It stops what ``on_elected`` has started, and doesn't block.
+            expire: the lease in seconds, which is renewed without end: a dead leader is replaced after it. By default
+                the settings' ``EXPIRE``.
+            name: the label in settings, messages and metrics; by default the key up to its first colon.
+            note: a text of at most 200 bytes that is stored with the holder, for operators: see ``Holder.note``.
+
+        Returns:
+            The candidate.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: an argument is out of its range, or isn't callable.
+
+        Example::
+
+            leader = locks.leader("scheduler", on_elected=start_scheduler, on_lost=stop_scheduler)
+            leader.run()
+        """
+        make_lock = partial(
+            self.lock, key, expire=expire, renew=True, max_hold=-1, name=name, note=note, on_backend_error="closed"
+        )
+        return Leader(make_lock, on_elected, on_lost)
 
     def lock(
         self,

@@ -103,6 +103,7 @@ MADE_HERE: Final = {
     "Grant",
     "HeldLock",
     "Latch",
+    "Leader",
     "Lock",
     "Locks",
     "Record",

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import signal
 import unittest
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -160,6 +161,13 @@ def passes(case: type[TestCase], *, left: str = "") -> None:
     assert all(left in text for text in failures)
 
 
+@after("howto/locks:leader")
+def _(names: Names) -> None:
+    names["Command"]().handle()
+    assert signal.signal(signal.SIGTERM, signal.SIG_DFL) is not signal.SIG_DFL
+    assert not locks.lock("scheduler").locked()
+
+
 @after("howto/testing:forgotten")
 def _(names: Names) -> None:
     passes(names["ImportTest"])
@@ -193,6 +201,7 @@ after_each(
         "howto/locks:hand-over": lambda names: not locks.lock("upload:9").locked(),
         "howto/locks:detach": lambda names: not locks.lock("export:7").locked() and names["text"].startswith("lock1."),
         "howto/locks:exit": lambda names: callable(names["handle"]),
+        "howto/locks:leader-callbacks": lambda names: not names["leader"].leading,
         "howto/locks:child-task": lambda names: names["answer"] == "refused",
         "howto/locks:open": lambda names: names["grant"].protected,
         "howto/testing:testcase": lambda names: passes(names["CheckoutTest"]),

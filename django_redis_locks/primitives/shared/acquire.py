@@ -116,9 +116,12 @@ def _wait_seconds(spec: LockSpec, blocking: bool, timeout: Duration | None) -> f
 @overload
 def acquire(lock: SpecifiedLock, blocking: Literal[True], timeout: None, block: int) -> Grant: ...
 @overload
-def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None) -> Grant | None: ...
-def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0) -> Grant | None:
-    """Acquire the lock, for a block if that has an id. Arguments and exceptions as of ``Lock.acquire``."""
+def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, *, quiet: bool = False) -> Grant | None: ...
+def acquire(
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0, *, quiet: bool = False
+) -> Grant | None:
+    """Acquire the lock, for a block if that has an id. ``quiet``: a busy lock is no event. Other arguments and
+    exceptions as of ``Lock.acquire``."""
     request = new_request(lock, blocking, timeout, None, block)
     try:
         if request is None:
@@ -129,7 +132,7 @@ def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block
             grant = _end_straight(lock, request, request.command.send(request.token, request.arguments))
             if grant is not None:
                 return grant
-        return _grant_or_raise(lock, request, run(acquiring(lock.spec, request), lock.spec.performer))
+        return _grant_or_raise(lock, request, run(acquiring(lock.spec, request), lock.spec.performer), quiet)
     except BaseException as failure:  # noqa: BLE001 - raised again
         return handle_failure(lock, request, failure)
 
@@ -137,9 +140,14 @@ def acquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block
 @overload
 async def aacquire(lock: SpecifiedLock, blocking: Literal[True], timeout: None, block: int) -> Grant: ...
 @overload
-async def aacquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None) -> Grant | None: ...
-async def aacquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0) -> Grant | None:
-    """Acquire the lock for a task, for a block if that has an id. Arguments and exceptions as of ``Lock.aacquire``."""
+async def aacquire(
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, *, quiet: bool = False
+) -> Grant | None: ...
+async def aacquire(
+    lock: SpecifiedLock, blocking: bool, timeout: Duration | None, block: int = 0, *, quiet: bool = False
+) -> Grant | None:
+    """Acquire the lock for a task, for a block if that has an id. ``quiet``: a busy lock is no event. Other
+    arguments and exceptions as of ``Lock.aacquire``."""
     request = new_request(lock, blocking, timeout, owners.running_loop(), block)
     try:
         if request is None:
@@ -150,7 +158,7 @@ async def aacquire(lock: SpecifiedLock, blocking: bool, timeout: Duration | None
             grant = _end_straight(lock, request, await request.command.asend(request.token, request.arguments))
             if grant is not None:
                 return grant
-        return _grant_or_raise(lock, request, await arun(acquiring(lock.spec, request), lock.spec.performer))
+        return _grant_or_raise(lock, request, await arun(acquiring(lock.spec, request), lock.spec.performer), quiet)
     except BaseException as failure:  # noqa: BLE001 - raised again
         return handle_failure(lock, request, failure)
 
@@ -182,7 +190,7 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
 # The grant, or the error
 
 
-def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
+def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy, quiet: bool) -> Grant | None:
     spec = lock.spec
     if isinstance(verdict, Hold):
         return issue(lock, request, verdict)
@@ -191,7 +199,8 @@ def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold 
             f"the answer took longer than the lease of {spec.options.lease / 1000:g} s: the lock wasn't acquired",
             transient=True,
         )
-    events.emit(events.Contended(spec.key, spec.name, spec.alias, request.waited))
+    if not quiet:
+        events.emit(events.Contended(spec.key, spec.name, spec.alias, request.waited))
     if not request.raise_if_busy:
         return None
     holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
