@@ -81,6 +81,8 @@ class LockMaker:
             latch.try_set(3)  # three workers count it down
             latch.wait()
         """
+        if "expire" in unknown:
+            raise TypeError("a latch has no argument 'expire'; it is an argument of try_set(n, expire=...)")
         if unknown:
             refuse_unknown(unknown, "a latch", ["name"])
         return self._make_latch(key, name)

@@ -94,7 +94,8 @@ class LockNotOwned(LockError, RuntimeError):
 
 
 class LockLost(LockError):
-    """The lock was held and is no longer: its lease ended, or it was taken away."""
+    """The lock was held and is no longer: its lease ended, or it was taken away. Or a latch ended without having been
+    counted down, while the caller waited for it."""
 
 
 class StaleGrant(LockError):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, LockLost, LockNotAcquired, Record, inspection, locks
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
-from tests.probes.engine import run_between_index_reads, set_most_listed, set_page_size
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, start_queueing, threads_only
+from tests.probes.engine import all_registered, run_between_index_reads, set_most_listed, set_page_size
 
 HOSTILE = ["order 1", "a:b{c}%20", "<b>x</b>", "line\nbreak", "\x00", "é" * 300, "x" * 400 + "%~", "*", "%~" + "0" * 32]
 
@@ -222,6 +222,25 @@ def test_a_record_with_any_fields_is_shown(face: Face, alice: Caller) -> None:
         assert (row.state, row.task_id) == ("held", "t1"), holder
         assert (row.holder is None) == (not isinstance(holder, list)), holder
         str(row.holder)
+
+
+def test_latch_is_found_with_what_is_left_of_its_count(face: Face, alice: Caller, bob: Caller) -> None:
+    """It isn't listed, and there is nothing to free."""
+    face.isolate()
+    latch = locks.latch("import:1")
+    alice(latch.try_set, 2, 60)
+    waiting = start_queueing(latch, bob, latch.wait)
+    eventually(lambda: all_registered(latch))
+    for left, state in ((1, "closed"), (0, "open")):
+        assert alice(latch.count_down) == left
+        found = alice(inspection.find, "import:1")
+        assert (found.kind, found.state, found.left, found.name) == ("latch", state, left, "import")
+        assert (found.holder, found.fence, found.waiting) == (None, None, left)
+        assert found.lease_left is not None
+        assert 30 < found.lease_left <= 60
+    assert waiting.result(PATIENCE)
+    assert alice(inspection.held, state="all").rows == []
+    assert not alice(inspection.force_release, "import:1")
 
 
 def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(

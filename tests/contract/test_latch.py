@@ -195,8 +195,10 @@ def test_wrong_arguments_raise_ValueError(latch: Latch, alice: Caller) -> None:
             alice(latch.wait, **how)
     with pytest.raises(ValueError, match="expire"):
         alice(latch.try_set, 1, 0)
-    with pytest.raises(TypeError, match="a latch has no argument 'expire'"):
+    with pytest.raises(TypeError, match=r"'expire'; it is an argument of try_set"):
         locks.latch("a", expire=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a latch has no argument 'wait'"):
+        locks.latch("a", wait=5)  # type: ignore[arg-type]
 
 
 @on_memory
