@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from ..core.commands import Command
+    from ..core.wait_events import ThreadEvent
 
 
 class MessageHandler(Protocol):
-    """Receives the messages of a subscriber, on the subscriber's thread. The engine implements it."""
+    """Receives the messages of a subscriber, one at a time, in any thread. The engine implements it."""
 
     @property
     def tuning(self) -> Tuning: ...
@@ -61,6 +62,11 @@ class Subscriber:
         """Start to subscribe to a channel, and return at once. ``callback`` is called when the subscription is
         confirmed or has failed."""
         callback()
+
+    def wait(self, event: ThreadEvent, seconds: float) -> None:
+        """Sleep until an event is set, at most for this many seconds of the engine's clock, then reset it. The calling
+        thread may handle messages until then."""
+        event.wait(seconds)
 
     def close(self) -> None:
         """Unsubscribe. The subscriber may be opened again."""

@@ -73,14 +73,19 @@ def sleep(seconds: float) -> None:
     _installed.wait(lock, seconds)
 
 
+def installed() -> bool:
+    """Return whether another clock than the machine's is installed."""
+    return _installed is not SYSTEM
+
+
 def monotonic() -> float:
     """Return ``time.monotonic()``, which freezegun controls, or the time of an installed clock."""
-    return time.monotonic() if _installed is SYSTEM else now()
+    return now() if installed() else time.monotonic()
 
 
 def timestamp() -> float:
     """Return ``time.time()``, which freezegun controls, or the time of an installed clock."""
-    return time.time() if _installed is SYSTEM else wall()
+    return wall() if installed() else time.time()
 
 
 def install(clock: Clock) -> Clock:

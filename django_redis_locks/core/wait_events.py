@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class ThreadEvent:
-    """An event that one thread waits for, with a timeout."""
+    """An event that one thread waits for, with a timeout.
+
+    Attributes:
+        on_set: wakes the thread when the event is set, if it sleeps elsewhere than in ``wait``.
+    """
+
+    on_set: Callable[[], object] | None = None
 
     def __init__(self) -> None:
         self._unset = threading.Lock()
@@ -29,6 +35,13 @@ class ThreadEvent:
             self._unset.release()
         except RuntimeError:
             pass  # it is set already
+        on_set = self.on_set
+        if on_set is not None:
+            on_set()
+
+    def take(self) -> bool:
+        """Return whether the event is set, and reset it."""
+        return self._unset.acquire(blocking=False)
 
     def wait(self, seconds: float) -> None:
         """Sleep until the event is set, at most for this many seconds of the engine's clock; then reset it."""

@@ -59,6 +59,7 @@ class Engine:
         maintenance = self._maintenance = MaintenanceThread(backend, notify_waiters, self._open_subscriber, self)
         self._subscriber = backend.subscriber(self)
         self.subscribed_channel = self._subscriber.channel_name
+        self.wait_for_message = self._subscriber.wait
         self.prepare = backend.prepare
         self.queued = queues.queued
         self.uncontended = queues.uncontended

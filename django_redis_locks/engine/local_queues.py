@@ -267,7 +267,11 @@ class LocalQueues:
         attempt = self.begin_wait(effect, engine)
         while type(attempt) is float:
             engine.may_block()
-            effect.waiter.event.wait(attempt)
+            waiter = effect.waiter
+            if waiter.queue.expects_message(waiter):
+                engine.wait_for_message(waiter.event, attempt)
+            else:
+                waiter.event.wait(attempt)
             attempt = self.continue_wait(effect, engine)
         return attempt  # type: ignore[return-value]
 

@@ -34,6 +34,10 @@ class QueueEngine(Protocol):
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
+    def wait_for_message(self, event: ThreadEvent, seconds: float, /) -> object:
+        """Sleep until an event is set, at most for this many seconds, then reset it. The calling thread may handle
+        messages until then."""
+
     def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str, /) -> object:
         """Remove an address from the store's wait queue, and free the lock if it was granted to the token of the
         address. The next waiter then gets the lock. May be called twice."""
@@ -182,6 +186,10 @@ class WaitQueue(QueueOutage):
                 TaskEvent(loop, engine.call_at) if isinstance(loop, asyncio.AbstractEventLoop) else ThreadEvent()
             )
         return seconds
+
+    def expects_message(self, waiter: Waiter) -> bool:
+        """Return whether the store may grant the lock to this waiter, or wake it."""
+        return self.entry is not None and self.waiters[:1] == [waiter]
 
     def record_reply(self, waiter: Waiter, position: QueuePosition) -> None:
         """Record the store's reply to the waiter's last attempt, if it made one."""

@@ -65,7 +65,7 @@ def strike_head(lock: Waitable, error: BaseException) -> None:
     def strike(*_: object) -> None:
         raise error
 
-    event.wait = strike
+    event.wait = event.take = strike  # it sleeps by itself, or reads messages until the event is set
     event.set()  # the waiter checks whether it is its turn, and sleeps again
 
 

@@ -18,18 +18,19 @@ import os
 import threading
 import time
 from base64 import urlsafe_b64encode
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from ...core import clock
 from ...core.background_thread import run_to_end
 from ...core.clock import system_now as now
 from ...core.keys import BROADCAST
 from ..base import Subscriber
 from .idle import lifetime
+from .pubsub_reader import PubSubReader
 from .redispy import connect, drop, socket_of
-from .resp import Reader, ServerError, pack
+from .resp import ServerError, pack
 from .sockets import close_inherited, interrupt
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     import redis
 
+    from ...core.wait_events import ThreadEvent
     from ..base import MessageHandler
 
 _log = logging.getLogger("django_redis_locks.backend")
@@ -55,6 +57,7 @@ class RedisSubscriber(Subscriber):
         self._location = location
         self._max_age = max_age
         self._connection: redis.Connection | None = None
+        self._reader: PubSubReader | None = None
         self._warned = False
         self.after_fork_in_child()
 
@@ -62,6 +65,9 @@ class RedisSubscriber(Subscriber):
         connection, self._connection = self._connection, None
         if connection is not None:
             close_inherited(socket_of(connection))
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.after_fork_in_child()
         self._pid = os.getpid()
         self._id = urlsafe_b64encode(os.urandom(9)).decode()
         self._mutex = threading.RLock()
@@ -87,6 +93,13 @@ class RedisSubscriber(Subscriber):
                 self._interrupt()  # then the thread subscribes to all channels
             if self._thread is None:
                 self._start()
+
+    def wait(self, event: ThreadEvent, seconds: float) -> None:
+        reader = self._reader
+        if reader is None or clock.installed():
+            event.wait(seconds)
+        else:
+            reader.wait(event, seconds)
 
     def _start(self) -> None:
         thread = threading.Thread(
@@ -172,8 +185,10 @@ class RedisSubscriber(Subscriber):
     def _subscribe(self) -> None:
         """Subscribe and read messages until the subscriber is idle, or another channel is opened."""
         connection, reconnects = self._make(), self._reconnects
+        reader: PubSubReader | None = None
         try:
-            reader = PubSubReader(connect(connection), self._handler.tuning.subscribe_timeout)
+            timeout = self._handler.tuning.subscribe_timeout
+            reader = PubSubReader(connect(connection), timeout, self._handle)
             with self._mutex:
                 if not self._is_current_thread():
                     return
@@ -181,14 +196,14 @@ class RedisSubscriber(Subscriber):
                 names = {channel: channel + self._id for channel in self._channels}
             subscribed = [*names.values(), *(channel + BROADCAST for channel in names)]
             reader.send(pack("SUBSCRIBE", *subscribed))
-            deadline = now() + self._handler.tuning.subscribe_timeout
-            for _ in subscribed:
-                if reader.next(deadline - now()) is None:
+            deadline = now() + timeout
+            while reader.received < len(subscribed):
+                if not reader.read(deadline - now()):
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
                 if not self._is_current_thread() or self._reconnects != reconnects:
                     return
-                self._subscribed = names
+                self._subscribed, self._reader = names, reader
             self._retry_delay = self._handler.tuning.min_retry_delay
             self._handler.on_reconnect()
             self._run_callbacks(names)
@@ -196,21 +211,26 @@ class RedisSubscriber(Subscriber):
         finally:
             with self._mutex:
                 if self._connection is connection:
-                    self._connection = None
+                    self._connection = self._reader = None
                     self._subscribed = {}
+            if reader is not None:
+                reader.close()
             drop(connection)
+
+    def _handle(self, message: Any) -> None:
+        if message[0] == b"message":
+            word, _, lock = message[2].decode().partition(" ")
+            self._handler.on_message(word, lock)
 
     def _read_messages(self, reader: PubSubReader, names: dict[str, str]) -> None:
         ping_sent = False
         last_used = now()
         deadline = last_used + lifetime(self._max_age)
+        received = reader.received
         while self._is_current_thread() and names.keys() >= self._channels:
-            message = reader.next(self._handler.tuning.max_poll_interval)
-            if message is not None:
-                ping_sent, last_used = False, now()
-                if message[0] == b"message":
-                    word, _, lock = message[2].decode().partition(" ")
-                    self._handler.on_message(word, lock)
+            reader.read(self._handler.tuning.max_poll_interval)
+            if reader.received != received:  # perhaps in a waiting thread
+                received, ping_sent, last_used = reader.received, False, now()
             elif ping_sent:
                 raise TimeoutError("no answer to PING")
             elif now() > deadline:  # reconnect, so that a changed password or address takes effect
@@ -221,41 +241,3 @@ class RedisSubscriber(Subscriber):
                 ping_sent = True
             elif now() - last_used > self._handler.tuning.subscriber_idle_timeout:
                 return
-
-
-class PubSubReader:
-    """Reads replies and messages from a subscribed connection."""
-
-    def __init__(self, sock: Any, timeout: float) -> None:
-        self._sock = sock
-        self._timeout = timeout
-        self._reader = Reader()
-        self._replies: deque[Any] = deque()
-
-    def send(self, request: bytes) -> None:
-        self._sock.settimeout(self._timeout)
-        self._sock.sendall(request)
-
-    def next(self, seconds: float) -> Any:
-        """Return the next reply or message; None if none is complete after this many seconds.
-
-        Raises:
-            ServerError: the server returned an error.
-        """
-        deadline = now() + seconds
-        while not self._replies:
-            left = deadline - now()
-            if left <= 0:
-                return None
-            self._sock.settimeout(left)
-            try:
-                data = self._sock.recv(8192)
-            except TimeoutError:
-                return None
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            self._replies.extend(self._reader.feed(data))
-        message = self._replies.popleft()
-        if type(message) is ServerError:
-            raise message
-        return message

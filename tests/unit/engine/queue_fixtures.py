@@ -15,6 +15,7 @@ from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.queue_entry import Entry, GrantTerms
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.core.wait_events import ThreadEvent
 from django_redis_locks.engine.local_queues import LocalQueues
 from tests.unit.core.holds import LEASE, a_hold
 
@@ -52,6 +53,9 @@ class FakeEngine:
 
     def subscribed_channel(self, channel: str) -> str:
         return channel + self.process_name if self.process_name else ""
+
+    def wait_for_message(self, event: ThreadEvent, seconds: float) -> None:
+        event.wait(seconds)
 
     def free_handed_over(self, handed: HandedOverLock) -> None:
         self._handed = handed

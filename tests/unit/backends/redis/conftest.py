@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from django_redis_locks.backends.redis import subscriber as subscriber_module
+from django_redis_locks.backends.redis.pubsub_reader import PubSubReader
 from django_redis_locks.backends.redis.redispy import connection_makers
 from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.probes.tuning import Tune
@@ -42,21 +43,21 @@ def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     for the reply to a PING."""
     tune(max_poll_interval=TICK)
     tune(subscribe_timeout=30.0)
-    send, listen = subscriber_module.PubSubReader.send, subscriber_module.PubSubReader.next
-    pinged: set[subscriber_module.PubSubReader] = set()
+    send, listen = PubSubReader.send, PubSubReader.read
+    pinged: set[PubSubReader] = set()
 
-    def note_ping(reader: subscriber_module.PubSubReader, request: bytes) -> None:
+    def note_ping(reader: PubSubReader, request: bytes) -> None:
         send(reader, request)
         if request == subscriber_module.PING:
             pinged.add(reader)
 
-    def wait_longer_after_ping(reader: subscriber_module.PubSubReader, seconds: float) -> object:
-        reply = listen(reader, ANSWER if reader in pinged else seconds)
+    def wait_longer_after_ping(reader: PubSubReader, seconds: float) -> bool:
+        received = listen(reader, ANSWER if reader in pinged else seconds)
         pinged.discard(reader)
-        return reply
+        return received
 
-    monkeypatch.setattr(subscriber_module.PubSubReader, "send", note_ping)
-    monkeypatch.setattr(subscriber_module.PubSubReader, "next", wait_longer_after_ping)
+    monkeypatch.setattr(PubSubReader, "send", note_ping)
+    monkeypatch.setattr(PubSubReader, "read", wait_longer_after_ping)
 
 
 @pytest.fixture

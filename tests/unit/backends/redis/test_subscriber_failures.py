@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from django_redis_locks.backends.redis import subscriber as subscriber_module
+from django_redis_locks.backends.redis.pubsub_reader import PubSubReader
 from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.forks import in_child
 from tests.probes.tuning import Tune
@@ -44,9 +45,11 @@ def test_subscriber_of_a_server_that_sends_single_bytes_times_out(make_subscribe
         server.trickles = True
         assert opened(make_subscriber(server.url)) == ""
         here, there = socket.socketpair()
+        received: list[object] = []
         with here, there:
             threading.Thread(target=server.trickle, args=(there,), daemon=True).start()
-            assert subscriber_module.PubSubReader(here, 1.0).next(0.3) is None
+            assert not PubSubReader(here, 1.0, received.append).read(0.3)
+            assert not received
 
 
 def test_lost_connection_is_replaced_under_the_same_name(

@@ -1,0 +1,241 @@
+"""Reads the subscribed connection of this process: in the subscriber's thread, or in a thread that waits for a lock.
+
+To be woken by another thread takes a waiting thread longer than any other step of a hand-over. So the first waiting
+thread *takes the connection over*: it handles the messages itself until its event is set. The subscriber's thread isn't
+woken for that: it sleeps in an epoll, in which the waiting thread disables the socket, and enables it again when it
+leaves. Pings and reconnections stay with the subscriber's thread. So do all messages on a system without epoll, and on
+a socket that isn't a plain one (TLS, gevent).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import weakref
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.clock import system_now as now
+from ...core.commands import PARSE_ERRORS
+from .resp import ProtocolError, Reader, ServerError
+from .sockets import interrupt, use_kernel_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...core.wait_events import ThreadEvent
+
+_BUFFER: Final = 8192
+_CONNECTION_FAILURES: Final = (ConnectionError, ProtocolError, ServerError, *PARSE_ERRORS)
+"""What a broken connection or a malformed message raises. Other exceptions come from signal handlers."""
+
+_LONGEST_POLL: Final = 3600.0
+"""The longest sleep in seconds. Operating systems limit timeouts."""
+
+
+class PubSubReader:
+    """Receives the replies and messages of a subscribed connection.
+
+    Args:
+        sock: the socket.
+        timeout: seconds in which a request must be sent.
+        handle: called with each reply or message, in the order of their arrival, one at a time.
+    """
+
+    def __init__(self, sock: Any, timeout: float, handle: Callable[[Any], object]) -> None:
+        self._sock = sock
+        self._timeout = timeout
+        self._handle = handle
+        self._parser = Reader()
+        self.received = 0
+        """The number of messages so far."""
+        self._shared = _SharedSocket(sock) if _can_be_shared(sock, timeout) else None
+
+    def send(self, request: bytes) -> None:
+        """Send a request. Called by the subscriber's thread."""
+        if self._shared is None:
+            self._sock.settimeout(self._timeout)
+        self._sock.sendall(request)
+
+    def read(self, seconds: float) -> bool:
+        """Handle the next messages. Called by the subscriber's thread.
+
+        Returns:
+            False if none is complete after this many seconds, or other threads have handled all.
+
+        Raises:
+            ServerError: the server returned an error.
+            OSError, ProtocolError: the connection is broken.
+        """
+        before, deadline = self.received, now() + seconds
+        while self.received == before and (left := deadline - now()) > 0:
+            if self._shared is None:
+                self._sock.settimeout(left)
+                try:
+                    self._parse(self._sock.recv(_BUFFER))
+                except TimeoutError:
+                    break
+            elif self._shared.epoll.poll(left):
+                self._receive(self._shared)
+        return self.received != before
+
+    def wait(self, event: ThreadEvent, seconds: float) -> None:
+        """Sleep until an event is set, at most for this many seconds, then reset it. Until then handle messages, unless
+        another thread does."""
+        shared = self._shared
+        if shared is None:
+            event.wait(seconds)
+            return
+        deadline = now() + seconds
+        try:
+            done = shared.take_over(event) and self._read_until(event, deadline, shared)
+            shared.give_back(event)
+        except BaseException:  # a signal handler may raise anywhere
+            shared.give_back(event)
+            raise
+        if not done:
+            event.wait(max(0.0, deadline - now()))
+
+    def close(self) -> None:
+        """Stop reading. The socket may be closed afterwards."""
+        if self._shared is not None:
+            self._shared.close()
+
+    def after_fork_in_child(self) -> None:
+        """Leave the socket to the parent."""
+        if self._shared is not None:
+            self._shared.closed = True
+
+    def _read_until(self, event: ThreadEvent, deadline: float, shared: _SharedSocket) -> bool:
+        """Handle messages until the event is set or the time is over. Return False if the connection is broken."""
+        while True:
+            event.on_set = shared.wake_up.set  # before the check: the event may be set at any moment
+            if event.take() or (left := deadline - now()) <= 0:
+                return True
+            readable = shared.poll(left)
+            event.on_set = None
+            if shared.closed or (readable and not self._receive_safely(shared)):
+                return False
+
+    def _receive_safely(self, shared: _SharedSocket) -> bool:
+        """Handle messages in a waiting thread. Return False if the connection is broken. Then, and if a signal handler
+        raises, a message may be lost: the subscriber's thread reconnects, so that all waiters send a request."""
+        try:
+            self._receive(shared)
+        except BaseException as failure:
+            interrupt(self._sock)
+            if not isinstance(failure, _CONNECTION_FAILURES):
+                raise
+            return False
+        return True
+
+    def _receive(self, shared: _SharedSocket) -> None:
+        with shared.mutex:
+            data = shared.receive()
+            if data is not None:
+                self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        for message in self._parser.feed(data):
+            if type(message) is ServerError:
+                raise message
+            self.received += 1
+            self._handle(message)
+
+
+def _can_be_shared(sock: Any, timeout: float) -> bool:
+    return use_kernel_timeout(sock, timeout) is None and hasattr(select, "epoll") and hasattr(os, "eventfd")
+
+
+class _SharedSocket:
+    """A socket that the subscriber's thread reads, unless a waiting thread has taken it over.
+
+    Attributes:
+        mutex: held while messages are received and handled. It is reentrant, because a signal handler may wait for a
+            lock in the thread that has it.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self.mutex = threading.RLock()
+        self.closed = False
+        self.wake_up = _WakeUp()
+        self.epoll = select.epoll()
+        self._sock = sock
+        self._fd = sock.fileno()
+        self.epoll.register(self._fd, select.EPOLLIN)
+        self._reader: dict[str, tuple[ThreadEvent, int]] = {}
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._poll.register(self.wake_up.fd, select.POLLIN)
+
+    def take_over(self, event: ThreadEvent) -> bool:
+        """Let the waiter of an event read instead of the subscriber's thread. Return False if another waiter does."""
+        reader, thread = self._reader.setdefault("reader", (event, get_ident()))
+        if reader is event:
+            self._enable(0)
+            return True
+        if thread == get_ident():  # a signal handler waits, and has interrupted the reader
+            self._enable(select.EPOLLIN)
+        return False
+
+    def give_back(self, event: ThreadEvent) -> None:
+        """Let the subscriber's thread read, if the waiter of this event was to. May be called twice."""
+        event.on_set = None
+        if self._reader.get("reader", (None,))[0] is event:
+            self._enable(select.EPOLLIN)
+            self._reader.clear()
+
+    def poll(self, seconds: float) -> bool:
+        """Wait in the reader until the socket is readable, or the reader's event is set. Return whether the socket is
+        readable."""
+        ready = [fd for fd, _ in self._poll.poll(1000 * min(seconds, _LONGEST_POLL))]
+        if self.wake_up.fd in ready:
+            self.wake_up.clear()
+        return self._fd in ready
+
+    def receive(self) -> bytes | None:
+        """Return the bytes that have arrived, b"" at the end of the connection, or None if another thread was faster.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        if self.closed:
+            raise ConnectionAbortedError("the connection was closed")
+        try:
+            return self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)  # type: ignore[no-any-return]
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        """Stop reading."""
+        with self.mutex:
+            self.closed = True
+        self.wake_up.set()
+
+    def _enable(self, events: int) -> None:
+        """Choose for which events of the socket the subscriber's thread is woken, besides a broken connection."""
+        if not self.closed:
+            with self.mutex:
+                if not self.closed:
+                    self.epoll.modify(self._fd, events)
+
+
+class _WakeUp:
+    """Wakes a thread that sleeps in ``poll``. The descriptor is closed with the last reference, so no thread uses it
+    afterwards."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        weakref.finalize(self, os.close, self.fd).atexit = False
+
+    def set(self) -> None:
+        """Wake the thread, now or at its next ``poll``."""
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Sleep again at the next ``poll``."""
+        os.eventfd_read(self.fd)
