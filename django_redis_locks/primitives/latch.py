@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .shared.retry import CommandReply
     from .shared.wait_loop import Outcome
 
-KIND: Final = "latch"
-
 DAY: Final = 86_400_000
 """The default of ``expire``, in milliseconds. A latch is often forgotten, and a batch of jobs may take hours."""
 

@@ -74,6 +74,21 @@ def queued(key: str) -> int:
     return waiting_callers(locks["default"], _lock(key))
 
 
+# Latches
+
+
+def wait_for_latch(key: str) -> tuple[bool, float]:
+    return locks.latch(key).wait(), clock.now()
+
+
+async def await_latch(key: str) -> tuple[bool, float]:
+    return await locks.latch(key).await_(), clock.now()
+
+
+def count_down(key: str, participant: str) -> int:
+    return locks.latch(key).count_down(participant)
+
+
 # Loops that are blocked, or end.
 
 
