@@ -262,7 +262,7 @@ class LoadLease:
             if request.on_busy is not None:
                 request.on_busy()
         elif claim.verdict == CLAIMED and request.renew_for:
-            claim.hold = self._make_hold(request, sent)
+            claim.hold = request.hold = self._make_hold(request, sent)
             self.performer.watch(claim.hold, self.renew_command, request.lease)
 
     def _make_hold(self, request: ClaimRequest, sent: float) -> LoadHold:
@@ -291,7 +291,7 @@ class LoadLease:
         if request.waiter is not None:
             handlers[LeaveQueue](LeaveQueue(request.waiter, 0.0))
         if request.maybe_executed and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
-            cleanup = self.abandoning(request.token, None, request.lease)
+            cleanup = self.abandoning(request.token, request.hold, request.lease)
             handlers[Cleanup](cleanup)
 
     # The commands.

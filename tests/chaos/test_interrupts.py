@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import linecache
 import logging
 import random
@@ -19,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -27,8 +29,13 @@ import pytest
 
 import django_redis_locks
 from django_redis_locks import LockLost, clock, locks
+from django_redis_locks.cache import get_or_load, get_or_load_many
 from django_redis_locks.client import Locks
+from tests.cache.backends import LOCMEM, REDIS
+from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import followers, loads_in_flight, reads_in_flight
 from tests.probes.client import is_registered, queue_count
+from tests.probes.tuning import Tune
 
 
 class SoftTimeLimitExceeded(Exception):
@@ -108,7 +115,11 @@ class InterruptionAtLine:
         return text == "try:" or (begun in self._begun and text.startswith("with "))
 
 
-def at_every_line(client: Locks, error: type[BaseException], scenario: Callable[[InterruptionAtLine], object]) -> None:
+def at_every_line(
+    nothing_left: Callable[[str], object],
+    error: type[BaseException],
+    scenario: Callable[[InterruptionAtLine], object],
+) -> None:
     number = 0
     while True:
         interruption = InterruptionAtLine(number, error)
@@ -116,7 +127,7 @@ def at_every_line(client: Locks, error: type[BaseException], scenario: Callable[
             scenario(interruption)
         except error:
             assert interruption.raised
-        nothing_left(client, interruption.where)
+        nothing_left(interruption.where)
         if not interruption.raised:
             break
         number += 1
@@ -165,7 +176,7 @@ def test_interrupted_call_or_block_leaves_nothing(
     interrupted release. Calls and blocks run the same lines, each with one of the two exceptions."""
     on_redis = client.settings.location.startswith("redis://")
     error = KeyboardInterrupt if on_redis is (scenario is block) else SoftTimeLimitExceeded
-    at_every_line(client, error, lambda interruption: scenario(client, interruption))
+    at_every_line(partial(nothing_left, client), error, lambda interruption: scenario(client, interruption))
 
 
 # In an interrupted connect() only a local variable of redis-py has the socket: the garbage collector closes it, and warns
@@ -197,7 +208,50 @@ def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> Non
             done.set()
             thread.join(20)
 
-    at_every_line(client, KeyboardInterrupt, scenario)
+    at_every_line(partial(nothing_left, client), KeyboardInterrupt, scenario)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was being created
+@pytest.mark.parametrize("kind", ["locmem", "redis"])
+@pytest.mark.parametrize("state", ["missing", "stale", "many"])
+def test_interrupted_load_keeps_no_caller_waiting(
+    kind: str, state: str, settings: Any, redis_url: str, tune: Tune
+) -> None:
+    """[S22] Neither the caller that waits for it in its process nor later ones."""
+    entry = {"BACKEND": LOCMEM, "LOCATION": f"interrupted {state}"}
+    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url} if kind == "redis" else entry}
+    tune(load_lease=0.2)
+    options: dict[str, Any] = {"ttl": 60, "stale": 600, "wait_stale": PATIENCE}
+    keys = map(str, itertools.count())  # the collector is disabled, and may keep a claim of an interrupted load
+
+    def get(key: str, loader: Callable[[], str]) -> Any:
+        if state == "many":
+            return get_or_load_many([f"k{key}", f"j{key}"], lambda keys: dict.fromkeys(keys, loader()), **options)
+        return get_or_load(f"k{key}", loader, **options)
+
+    def scenario(interruption: InterruptionAtLine) -> None:
+        key = next(keys)
+        follower = threading.Thread(target=get, args=(key, lambda: "second"))
+
+        def load() -> str:
+            follower.start()
+            eventually(lambda: followers("default") or not follower.is_alive())
+            return "first"
+
+        if state == "stale":
+            get_or_load(f"k{key}", lambda: "old", ttl=0.001, jitter=0, stale=600)
+        try:
+            with interruption:
+                get(key, load)
+        finally:
+            if follower.ident is not None:
+                follower.join(PATIENCE)
+                assert not follower.is_alive(), f"a caller waits after {interruption.where}"
+
+    def nothing_left(where: str) -> None:
+        assert (loads_in_flight("default"), reads_in_flight("default")) == ({}, {}), where
+
+    at_every_line(nothing_left, KeyboardInterrupt, scenario)
 
 
 class Cancelling:

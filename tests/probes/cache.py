@@ -44,6 +44,11 @@ def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightL
     return dict(coordinator_of(cache, using).single_flight._inflight)
 
 
+def reads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightLoad]:
+    """The running reads of values that other callers of this process share."""
+    return dict(coordinator_of(cache, using).reads._inflight)
+
+
 def followers(cache: Any, using: str | None = None) -> int:
     """How many callers wait for loads of this process, including tasks that lead a load."""
     return sum(len(inflight.events) for inflight in loads_in_flight(cache, using).values())
@@ -51,7 +56,7 @@ def followers(cache: Any, using: str | None = None) -> int:
 
 def readers_waiting(cache: Any, using: str | None = None) -> int:
     """How many callers wait for the reply to another caller's read."""
-    return sum(len(read.events) for read in list(coordinator_of(cache, using).reads._inflight.values()))
+    return sum(len(read.events) for read in reads_in_flight(cache, using).values())
 
 
 def waiters_in_store(cache: Any, using: str | None = None) -> int:

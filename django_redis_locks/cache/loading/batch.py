@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 
+from ...core.runner import run_twice_if_interrupted
 from ...primitives.load import CLAIMED, FRESH
 from .. import metrics
 from ..results import MISSING, LoadResult
@@ -23,7 +24,7 @@ from .get import get_value
 from .groups import read_values
 from .pipeline import run_side_by_side
 from .request import LoadRequest
-from .run import LoaderCall, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
+from .run import LoaderCall, abandon_unstarted, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
 from .singleflight import RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
@@ -69,7 +70,42 @@ def get_values(
             results[request.user_key] = LoadResult(cached.value, "hit" if cached.fresh else "stale", cached.fresh_for)
         if _needs_load(request, cached):
             wanted.append((request, cached))
-    batch = yield from _join_all(wanted)
+    batch: list[_Entry] = []
+    try:
+        yield from _join_all(wanted, batch)
+        yield from _load_batch(batch, loader, options, results)
+    except BaseException:
+        run_twice_if_interrupted(partial(_abandon_unstarted, batch))
+        raise
+    for key, request in requests.items():
+        if key not in results:
+            results[key] = yield from get_value(request)
+    return {key: results[key] for key in requests}
+
+
+def _join_all(wanted: list[tuple[LoadRequest, CachedValue]], batch: list[_Entry]) -> Program[None]:
+    """Add the keys that this caller loads to the batch: those that no other caller of this process is loading. If their
+    values aren't stored, it loads all of them, without claims and followers."""
+    if not wanted:
+        return
+    first, connections = wanted[0][0], (yield from transactions.connections_around())
+    if transactions.never_leaves_transactions(first, connections):
+        batch += [_Entry(*each, InflightLoad(), claims=False) for each in wanted if each[1].value is MISSING]
+    elif not first.cacheable:
+        batch += [_Entry(*each, InflightLoad(), claims=False) for each in wanted]
+    else:
+        for request, before in wanted:
+            if not nesting.is_inside(request.lock_id):
+                batch.append(_Entry(request, before, own := InflightLoad(), claims=True))
+                if request.coordinator.single_flight.join(request.key, own) is not own:
+                    batch.pop()
+
+
+def _load_batch(
+    batch: list[_Entry], loader: Callable[..., Any], options: CheckedOptions, results: dict[str, LoadResult[Any]]
+) -> Program[None]:
+    """Load all keys of a batch, those with a cached value in the background if ``refresh`` says so. Adds the values to
+    ``results``."""
     if options.refresh != "inline":
         in_background = [entry for entry in batch if entry.request.user_key in results]
         batch = [entry for entry in batch if entry.request.user_key not in results]
@@ -82,36 +118,8 @@ def get_values(
         connections = [] if deadline == inf else (yield from transactions.connections_around())
         lead = Lead if deadline == inf else partial(lead_until, connections, in_task=iscoroutinefunction(loader))
         yield lead(*_leading_program(batch, loader, done))
-        yield Follow(coordinator.single_flight, done, deadline)
+        yield Follow(batch[0].request.coordinator.single_flight, done, deadline)
         _collect(batch, results)
-    for key, request in requests.items():
-        if key not in results:
-            results[key] = yield from get_value(request)
-    return {key: results[key] for key in requests}
-
-
-def _join_all(wanted: list[tuple[LoadRequest, CachedValue]]) -> Program[list[_Entry]]:
-    """Return the keys that this caller loads: those that no other caller of this process is loading. If their values
-    aren't stored, it loads all of them, without claims and followers."""
-    if not wanted:
-        return []
-    first, connections = wanted[0][0], (yield from transactions.connections_around())
-    if transactions.never_leaves_transactions(first, connections):
-        wanted = [each for each in wanted if each[1].value is MISSING]
-    elif first.cacheable:
-        return _led_of(wanted)
-    return [_Entry(*each, InflightLoad(), claims=False) for each in wanted]
-
-
-def _led_of(wanted: list[tuple[LoadRequest, CachedValue]]) -> list[_Entry]:
-    """Return the loads that this caller leads."""
-    entries = []
-    for request, before in wanted:
-        if not nesting.is_inside(request.lock_id):
-            inflight, is_leader = request.coordinator.single_flight.join(request.key)
-            if is_leader:
-                entries.append(_Entry(request, before, inflight, claims=True))
-    return entries
 
 
 def _collect(batch: list[_Entry], results: dict[str, LoadResult[Any]]) -> None:
@@ -198,3 +206,8 @@ def _finish_all(batch: list[_Entry], done: InflightLoad) -> None:
     for entry in batch:
         single_flight.finish(entry.request.key, entry.inflight, RETRY)
     single_flight.finish("", done, RETRY)
+
+
+def _abandon_unstarted(batch: list[_Entry]) -> None:
+    for entry in batch:
+        abandon_unstarted(entry.request, entry.inflight)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.cache import caches
@@ -128,7 +127,8 @@ class Lead(Effect[None]):
 
     program: Program[None]
     on_unstarted: Callable[[], object]
-    """Ends the load for its followers. Called if the task is cancelled before it begins, because its loop stops."""
+    """Ends the load for its followers, unless the program has begun. Called when the task ends, as it may be cancelled
+    before it begins, because its loop stops."""
 
 
 @dataclass(slots=True)
@@ -317,12 +317,7 @@ class LoadPerformer:
         self._in_task(effect)
 
     def _in_task(self, effect: Lead | LeadInBackground) -> None:
-        def end_if_unstarted(_: object) -> None:
-            if getgeneratorstate(effect.program) == GEN_CREATED:
-                effect.program.close()
-                effect.on_unstarted()
-
-        background.in_task(arun(effect.program, self)).add_done_callback(end_if_unstarted)
+        background.in_task(arun(effect.program, self)).add_done_callback(lambda _: effect.on_unstarted())
 
 
 def _read(command: Command[Any], reply: Any) -> Any:

@@ -16,7 +16,7 @@ from django.core.cache import caches
 from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from ...core.runner import run
+from ...core.runner import run, run_twice_if_interrupted
 from ...primitives.load import BUSY, CLAIMED, FAILED, FRESH, OVERRIDE_CLAIM, OVERRIDE_FAILURE, UNCOORDINATED
 from .. import metrics
 from ..errors import LoadFailed, LoadTimeout
@@ -73,23 +73,27 @@ def get_in_thread(request: LoadRequest, first_read: CachedValue | None = None) -
         first_read: the result of ``read_first``, for values elsewhere.
     """
     coordinator = request.coordinator
-    if coordinator.same_server and not coordinator.down and not request.group_keys:
-        with_lifetime = request.needs_lifetime
-        try:
-            reply = read_now(request, with_lifetime=with_lifetime)
-        except LockBackendError as failure:
-            coordinator.record_failure(failure)
-            reply = ABSENT
-        if reply is not None:
-            first_read = request.decode(*reply)
-            if first_read.value is not MISSING and not with_lifetime and not transactions.any_pending():
-                metrics.count(coordinator.alias, metrics.HITS)
-                return LoadResult(first_read.value, "hit")
     try:
-        return run(get_value(request, first_read), coordinator.performer)
-    finally:
+        if coordinator.same_server and not coordinator.down and not request.group_keys:
+            with_lifetime = request.needs_lifetime
+            try:
+                reply = read_now(request, with_lifetime=with_lifetime)
+            except LockBackendError as failure:
+                coordinator.record_failure(failure)
+                reply = ABSENT
+            if reply is not None:
+                first_read = request.decode(*reply)
+                if first_read.value is not MISSING and not with_lifetime and not transactions.any_pending():
+                    metrics.count(coordinator.alias, metrics.HITS)
+                    return LoadResult(first_read.value, "hit")
+        result = run(get_value(request, first_read), coordinator.performer)
         if request.wake_readers is not None:
             request.wake_readers()
+        return result
+    except BaseException:
+        if request.wake_readers is not None:
+            run_twice_if_interrupted(request.wake_readers)
+        raise
 
 
 def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Program[LoadResult[Any]]:
@@ -114,24 +118,28 @@ def get_value(request: LoadRequest, first_read: CachedValue | None = None) -> Pr
 
 def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load a value that the cache doesn't have, or wait for the load that is running."""
-    coordinator, single_flight = request.coordinator, request.coordinator.single_flight
-    connections, nested_in = (yield from transactions.connections_around()), loaders.active_loads.get()
-    longest = inf
-    if not request.cacheable:
+    coordinator = request.coordinator
+    connections = yield from transactions.connections_around()
+    inside = bool(connections or loaders.active_loads.get())
+    if not request.cacheable or (
+        inside and (nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections))
+    ):
         return (yield from _load_alone(request, connections))
-    if connections or nested_in:
-        if nesting.is_inside(request.lock_id) or transactions.never_leaves_transactions(request, connections):
-            return (yield from _load_alone(request, connections))
-        longest = _longest_wait(request, in_transaction=bool(connections))
+    longest = _longest_wait(request, in_transaction=bool(connections)) if inside else inf
     begin = clock.now()
     until = min(begin + min(request.options.wait, longest), request.deadline)
     while True:
-        inflight, is_leader = single_flight.join(request.key)
-        outcome: LoadOutcome | None
-        if is_leader:
-            outcome = yield from _lead(request, inflight, _claim_and_load(request, inflight, until), connections)
-        else:
-            outcome = yield from _follow(request, inflight, until)
+        own = InflightLoad()
+        try:
+            inflight = coordinator.single_flight.join(request.key, own)
+            is_leader = inflight is own
+            if is_leader:
+                outcome = yield from _lead(request, own, _claim_and_load(request, own, until), connections)
+            else:
+                outcome = yield from _follow(request, inflight, until)
+        except BaseException:
+            run_twice_if_interrupted(partial(abandon_unstarted, request, own))
+            raise
         if outcome is LOAD_ALONE:
             return (yield from _load_alone(request, connections))
         now = clock.now()
@@ -155,18 +163,12 @@ def _lead(
 ) -> Program[LoadOutcome | None]:
     """Lead a load of this process. In a task the load continues if the caller is cancelled. Returns None if it takes
     longer than ``load_timeout``: then it continues, too."""
-    single_flight = request.coordinator.single_flight
-    try:
-        program = publish_outcome(request, inflight, load)
-        on_unstarted = partial(single_flight.finish, request.key, inflight, RETRY)
-        inflight.leader_loop = running_loop()
-        lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
-        yield lead(program, on_unstarted)
-    except BaseException:  # an interruption, perhaps before the program's first step: no follower may wait for ever
-        if inflight.leader_loop is None:
-            single_flight.finish(request.key, inflight, RETRY)
-        raise
-    return inflight.outcome or (yield Follow(single_flight, inflight, request.deadline, is_leader=True))
+    inflight.leader_loop = running_loop()
+    lead = Lead if request.deadline == inf else partial(lead_until, connections, in_task=request.asynchronous)
+    yield lead(publish_outcome(request, inflight, load), partial(abandon_unstarted, request, inflight))
+    return inflight.outcome or (
+        yield Follow(request.coordinator.single_flight, inflight, request.deadline, is_leader=True)
+    )
 
 
 def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
@@ -254,19 +256,18 @@ def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     coordinator = request.coordinator
     coordinator.forget(request.key)
     inflight, claim = InflightLoad(), None
-    if request.cacheable:
-        joined, is_leader = coordinator.single_flight.join(request.key)
-        inflight = joined if is_leader else inflight
-        try:
+    try:
+        if request.cacheable:
+            coordinator.single_flight.join(request.key, inflight)
             claim = yield from send_claim(request, request.claim(0.0, override=OVERRIDE_CLAIM))
-        except BaseException:
-            coordinator.single_flight.finish(request.key, inflight, RETRY)
-            raise
-    yield Lead(
-        publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND)),
-        partial(abandon_unstarted, request, inflight, claim),
-    )
-    outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
+        yield Lead(
+            publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND)),
+            partial(abandon_unstarted, request, inflight, claim),
+        )
+        outcome = inflight.outcome or (yield Follow(coordinator.single_flight, inflight, inf, is_leader=True))
+    except BaseException:
+        run_twice_if_interrupted(partial(abandon_unstarted, request, inflight, claim))
+        raise
     if outcome.error is not None:
         raise outcome.error
     return request.result_of(outcome, is_leader=True)

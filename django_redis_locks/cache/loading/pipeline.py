@@ -86,8 +86,8 @@ class _Run:
 
     def unwind(self, interruption: BaseException) -> Program[None]:
         """Interrupt the program, and perform the effects of its cleanup."""
-        if self.effect is None:
-            return
+        if self._program.gi_frame is None:  # type: ignore[attr-defined]
+            return  # it has ended
         try:
             effect = self._program.throw(interruption)
             while True:

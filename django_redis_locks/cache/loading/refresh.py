@@ -7,20 +7,20 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import clock
+from ...core.runner import run_twice_if_interrupted
 from ...primitives.load import BUSY, CLAIMED, FRESH
 from ..results import LoadResult
 from . import nesting, transactions
 from .effects import Follow, Lead, LeadInBackground
 from .refresh_job import hand_over
 from .run import abandon_unstarted, claim_load, lead_until, outcome_of_read, publish_outcome, run_load
-from .singleflight import RETRY, LoadOutcome
+from .singleflight import RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.commands import Program
     from ...primitives.load import Claim
     from ..values import CachedValue
     from .request import LoadRequest
-    from .singleflight import InflightLoad
 
 
 BUSY_BACKOFF: Final = 0.1
@@ -41,20 +41,32 @@ def serve_and_refresh(request: LoadRequest, cached: CachedValue, result: LoadRes
         connections = yield from transactions.connections_around()
         if transactions.never_leaves_transactions(request, connections):
             return result
-    inflight, is_leader = single_flight.join(request.key)
     wait = min(options.wait_stale, options.load_timeout) if result.source == "stale" else 0.0
-    if not is_leader:
-        begin = clock.now()
-        outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
-        return (
-            result if outcome is None or not outcome.is_valid_since(begin) else _refreshed_or(request, outcome, result)
-        )
-    begin = clock.now()
+    begin, own = clock.now(), InflightLoad()
     try:
-        claim, current = yield from _claim_refresh(request, inflight, cached, wait)
+        inflight = single_flight.join(request.key, own)
+        if inflight is own:
+            return (yield from _refresh(request, own, cached, result, wait, connections))
+        outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
     except BaseException:
-        single_flight.finish(request.key, inflight, RETRY)
+        run_twice_if_interrupted(partial(abandon_unstarted, request, own))
         raise
+    return result if outcome is None or not outcome.is_valid_since(begin) else _refreshed_or(request, outcome, result)
+
+
+def _refresh(
+    request: LoadRequest,
+    inflight: InflightLoad,
+    cached: CachedValue,
+    result: LoadResult[Any],
+    wait: float,
+    connections: list[Any],
+) -> Program[LoadResult[Any]]:
+    """Claim and start the refresh of a cached value, as its leader. ``wait``: seconds to wait for its end, unless this
+    caller carries it out."""
+    options, single_flight, begin = request.options, request.coordinator.single_flight, clock.now()
+    outcome: LoadOutcome | None
+    claim, current = yield from _claim_refresh(request, inflight, cached, wait)
     if claim is None or claim.verdict != CLAIMED:
         outcome = RETRY
         if claim is not None and claim.verdict == FRESH:

@@ -46,6 +46,7 @@ class LoadRequest:
         needs_lifetime: reads must return the remaining lifetime of the value, for ``stale`` or ``early``.
         wake_readers: wakes the callers of the process that wait for this caller's read, which found no value. They wait
             until its claim is answered: hundreds of threads that run before that would delay it.
+        claim_request: its last request to claim the load.
     """
 
     coordinator: CacheCoordinator
@@ -64,6 +65,7 @@ class LoadRequest:
     needs_lifetime: bool = field(init=False)
     deadline: float = field(init=False, default=inf)
     wake_readers: Callable[[], object] | None = field(init=False, default=None)
+    claim_request: ClaimRequest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Make the key, and the default name."""
@@ -153,7 +155,7 @@ class LoadRequest:
             fresh_above = NEVER_FRESH  # the store doesn't compare stamps
         elif fresh_above is None:
             fresh_above = max(before.remaining_ms, round(self.options.stale * 1000))
-        return ClaimRequest(
+        self.claim_request = ClaimRequest(
             wait,
             running_loop(),
             lease=self.lease if lease is None else lease,
@@ -163,3 +165,4 @@ class LoadRequest:
             extra_interval=extra_interval,
             on_busy=self.wake_readers,
         )
+        return self.claim_request

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
+from ...core.runner import run_twice_if_interrupted
 from ...primitives.load import CLAIMED, FRESH, NEVER_FRESH
 from .. import metrics
 from ..errors import LoadFailed
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.commands import Program
+    from ...core.hold import Hold
     from ...primitives.load import Claim
     from ...primitives.shared.requests import ClaimRequest
     from ..results import Source
@@ -220,16 +222,31 @@ def _loader_failed(
 
 
 def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
-    """Run a program and give its outcome to all followers of the load."""
-    finish = partial(request.coordinator.single_flight.finish, request.key, inflight)
+    """Run a program and give its outcome to all followers of the load. If an exception interrupts it, the claim is given
+    up in the background."""
+    single_flight = request.coordinator.single_flight
     try:
-        outcome = yield from program
-    except Exception as error:  # noqa: BLE001 - raised in all followers
-        outcome = LoadOutcome(error=error)
+        inflight.begun = True
+        try:
+            outcome = yield from program
+        except Exception as error:  # noqa: BLE001 - raised in all followers
+            outcome = LoadOutcome(error=error)
+        single_flight.finish(request.key, inflight, outcome)
     except BaseException:
-        finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.user_key), leader_only=True))
+        run_twice_if_interrupted(partial(_end_interrupted, request, inflight))
         raise
-    finish(outcome)
+
+
+def _end_interrupted(request: LoadRequest, inflight: InflightLoad) -> None:
+    if request.claim_request is not None:
+        _abandon_claim(request, request.claim_request.token, request.claim_request.hold)
+    outcome = LoadOutcome(error=LoadFailed("the load was interrupted", request.user_key), leader_only=True)
+    request.coordinator.single_flight.finish(request.key, inflight, outcome)
+
+
+def _abandon_claim(request: LoadRequest, token: str, hold: Hold | None) -> None:
+    cleanup = request.load.abandoning(token, hold, request.lease)
+    request.coordinator.performer.handlers[type(cleanup)](cleanup)
 
 
 def lead_until(
@@ -241,7 +258,7 @@ def lead_until(
     Args:
         connections: those of the caller's open transactions.
         program: the program of the load.
-        on_unstarted: ends the load for its followers if its task never begins.
+        on_unstarted: ends the load for its followers if its program never begins.
         in_task: the loader is asynchronous.
     """
     if connections or in_task or loaders.active_loads.get():
@@ -249,11 +266,12 @@ def lead_until(
     return LeadInBackground(program, on_unstarted, in_task, at_once=True)
 
 
-def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
-    """Give up the claim of a load whose task never began, and let its followers start again."""
+def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None = None) -> None:
+    """Unless the program of a load has begun, give up its claim, and let its followers start again."""
+    if inflight.begun:
+        return
     if claim is not None:
-        cleanup = request.load.abandoning(claim.token, claim.hold, request.lease)
-        request.coordinator.performer.handlers[type(cleanup)](cleanup)
+        _abandon_claim(request, claim.token, claim.hold)
     request.coordinator.single_flight.finish(request.key, inflight, RETRY)
 
 

@@ -15,11 +15,11 @@ from ...core import clock
 from ...core.commands import Command
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from ...core.runner import run
+from ...core.runner import run, run_twice_if_interrupted
 from ...primitives.shared.load_commands import read_one_command
 from ...primitives.shared.retry import FirstReply, retry_command
 from .effects import Follow
-from .singleflight import RETRY, LoadOutcome
+from .singleflight import RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.commands import Program
@@ -38,23 +38,24 @@ def read_now(request: LoadRequest, *, with_lifetime: bool) -> tuple[int, Any] | 
     """
     coordinator = request.coordinator
     reads, performer, key = coordinator.reads, coordinator.performer, (None, request.key, with_lifetime)
-    read, is_leader = reads.join(key)
-    if not is_leader:
-        return None
-    outcome = RETRY
+    own = InflightLoad()
     try:
+        if reads.join(key, own) is not own:
+            return None
         command, sent = read_one_command(request.key, with_lifetime=with_lifetime), clock.now()
         try:
             reply: tuple[int, Any] = performer.handlers[Command](command)
         except LockBackendError as failure:
             reply, _, _ = run(retry_command(command, sent, first=FirstReply(sent, failure)), performer)
-        outcome = LoadOutcome(reply)
-        return reply
-    finally:
-        if outcome.value == ABSENT:
-            request.wake_readers = partial(reads.finish, key, read, outcome)
+        wake_readers = partial(reads.finish, key, own, LoadOutcome(reply))
+        if reply == ABSENT:
+            request.wake_readers = wake_readers
         else:
-            reads.finish(key, read, outcome)
+            wake_readers()
+        return reply
+    except BaseException:
+        run_twice_if_interrupted(partial(reads.finish, key, own, RETRY))
+        raise
 
 
 def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
@@ -63,24 +64,23 @@ def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
     command = read_one_command(request.key, with_lifetime=with_lifetime)
     reply: tuple[int, Any]
     reads, key = request.coordinator.reads, (running_loop(), request.key, with_lifetime)
-    read, is_leader = reads.join(key)
-    if not is_leader:
-        until = clock.now() + request.coordinator.performer.tuning.socket_timeout
-        outcome: LoadOutcome | None = yield Follow(reads, read, until)
-        if outcome is not None and outcome.value == ABSENT:
-            return ABSENT
-        read, is_leader = reads.join(key)
-        if not is_leader:
-            outcome = yield Follow(reads, read, until)
-            if outcome is None or outcome is RETRY:
-                reply, _, _ = yield from retry_command(command, clock.now())
-            else:
-                reply = outcome.value
-            return reply
-    outcome = RETRY
+    own = InflightLoad()
     try:
+        if (read := reads.join(key, own)) is not own:
+            until = clock.now() + request.coordinator.performer.tuning.socket_timeout
+            outcome: LoadOutcome | None = yield Follow(reads, read, until)
+            if outcome is not None and outcome.value == ABSENT:
+                return ABSENT
+            if (read := reads.join(key, own)) is not own:
+                outcome = yield Follow(reads, read, until)
+                if outcome is None or outcome is RETRY:
+                    reply, _, _ = yield from retry_command(command, clock.now())
+                else:
+                    reply = outcome.value
+                return reply
         reply, _, _ = yield from retry_command(command, clock.now())  # not again: the caller loads instead
-        outcome = LoadOutcome(reply)
+        reads.finish(key, own, LoadOutcome(reply))
         return reply
-    finally:
-        reads.finish(key, read, outcome)
+    except BaseException:
+        run_twice_if_interrupted(partial(reads.finish, key, own, RETRY))
+        raise

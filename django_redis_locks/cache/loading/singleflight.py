@@ -102,16 +102,27 @@ class InflightLoad:
         events: wake the threads and tasks that wait for it.
         waits_for: the loads that its loader, or a load inside of it, waits for.
         context: the ``LoadContext``, while the loader runs.
+        begun: its program has begun, which also ends the load if it is interrupted.
     """
 
-    __slots__ = ("abandoned_at", "claimed", "context", "events", "has_followers", "leader_loop", "outcome", "waits_for")
+    __slots__ = (
+        "abandoned_at",
+        "begun",
+        "claimed",
+        "context",
+        "events",
+        "has_followers",
+        "leader_loop",
+        "outcome",
+        "waits_for",
+    )
 
     def __init__(self) -> None:
         self.events: list[ThreadEvent | TaskEvent] = []
         self.outcome: LoadOutcome | None = None
         self.waits_for: list[InflightLoad] = []
         self.context: Any = None
-        self.has_followers = False
+        self.has_followers = self.begun = False
         self.abandoned_at = inf
         """When its followers stop waiting, on the monotonic clock."""
         self.leader_loop: object = None
@@ -149,15 +160,14 @@ class SingleFlight:
         self._mutex = threading.RLock()
         self._inflight: dict[Any, InflightLoad] = {}
 
-    def join(self, key: Hashable) -> tuple[InflightLoad, bool]:
-        """Return the load of a key, and whether the caller leads it."""
+    def join(self, key: Hashable, own: InflightLoad) -> InflightLoad:
+        """Return the running load of a key. If there is none, that is ``own`` from now on, and the caller leads it. A
+        caller that an exception interrupts, even in here, must call ``finish`` for ``own``."""
         with self._mutex:
-            inflight = self._inflight.get(key)
-            if inflight is not None:
+            inflight = self._inflight.setdefault(key, own)
+            if inflight is not own:
                 inflight.has_followers = True
-                return inflight, False
-            inflight = self._inflight[key] = InflightLoad()
-            return inflight, True
+            return inflight
 
     def forget(self, key: Hashable) -> None:
         """Let later callers start a new load: the outcome of the running one may be older than a write."""
@@ -184,15 +194,16 @@ class SingleFlight:
         return self._inflight.get(key) is inflight
 
     def finish(self, key: Hashable, inflight: InflightLoad, outcome: LoadOutcome) -> None:
-        """Publish the outcome of a load and wake its followers. A second call has no effect."""
+        """Publish the outcome of a load and wake its followers. If an exception interrupts it, a second call completes
+        it; otherwise that has no effect."""
         with self._mutex:
-            if inflight.outcome is not None:
-                return
-            inflight.outcome = outcome
+            is_first = inflight.outcome is None
+            if is_first:
+                inflight.outcome = outcome
             if self._inflight.get(key) is inflight:
                 del self._inflight[key]
         try:
-            if inflight.has_followers and not outcome.leader_only:
+            if is_first and inflight.has_followers and not outcome.leader_only:
                 outcome.serialize()
         finally:
             # All at once: if each follower woke the next one, any busy thread would run between two of them

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ...core import clock
 from ...core.errors import LockBackendError
+from ...core.runner import run_twice_if_interrupted
 from ...primitives.load import BUSY, CLAIMED, FAILED, NEVER_FRESH, Claim
 from .. import metrics
 from ..loading.effects import Follow
 from ..loading.request import LoadRequest
 from ..loading.run import abandon_unstarted, send_claim
-from ..loading.singleflight import RETRY
+from ..loading.singleflight import RETRY, InflightLoad
 from ..loading.store import REASON_NOT_STORED, give_up_claim
 from ..options import CheckedOptions
 
 if TYPE_CHECKING:
     from ...core.commands import Program
     from ..loading.coordinator import CacheCoordinator
-    from ..loading.singleflight import InflightLoad
 
 OPTIONS: Final = CheckedOptions(max_hold=3600.0)
 """The options of all render leases. One is renewed for an hour at most."""
@@ -41,7 +42,7 @@ class RenderLease:
         self.key = self._request.key
         self._single_flight = coordinator.single_flight
         self._alias = coordinator.alias
-        self._inflight: InflightLoad | None = None
+        self._inflight = InflightLoad()
         self._claim: Claim | None = None
         self._bypass_seconds = 0.0
 
@@ -56,30 +57,24 @@ class RenderLease:
             wait: seconds to wait at most.
         """
         until = clock.now() + wait
-        while True:
-            inflight, is_leader = self._single_flight.join(self.key)
-            if is_leader:
-                self._inflight = inflight
-                yield from self._claim_lease(max(until - clock.now(), 0.0))
-                return
-            outcome = yield Follow(self._single_flight, inflight, until)
-            if outcome is not None:
-                metrics.count(self._alias, metrics.WAITS)
-                self.waited = True
-                return
-            if clock.now() >= until:
-                metrics.count(self._alias, metrics.TIMEOUTS)
-                self.bypass = True
-                return
-
-    def _claim_lease(self, wait: float) -> Program[None]:
         try:
-            claim = yield from send_claim(
-                self._request, self._request.claim(wait, fresh_above=NEVER_FRESH), retry=False
-            )
+            while (inflight := self._single_flight.join(self.key, self._inflight)) is not self._inflight:
+                outcome = yield Follow(self._single_flight, inflight, until)
+                if outcome is not None:
+                    metrics.count(self._alias, metrics.WAITS)
+                    self.waited = True
+                    return
+                if clock.now() >= until:
+                    metrics.count(self._alias, metrics.TIMEOUTS)
+                    self.bypass = True
+                    return
+            yield from self._claim_lease(max(until - clock.now(), 0.0))
         except BaseException:
             yield from self.release()
             raise
+
+    def _claim_lease(self, wait: float) -> Program[None]:
+        claim = yield from send_claim(self._request, self._request.claim(wait, fresh_above=NEVER_FRESH), retry=False)
         if claim is None:
             self.owned = True
         elif claim.verdict == CLAIMED:
@@ -113,14 +108,12 @@ class RenderLease:
                 why = REASON_NOT_STORED if self._bypass_seconds else ""
                 yield from give_up_claim(self._request, claim, self._bypass_seconds, why)
         finally:
-            if self._inflight is not None:
-                self._single_flight.finish(self.key, self._inflight, RETRY)
+            run_twice_if_interrupted(partial(self._single_flight.finish, self.key, self._inflight, RETRY))
 
     def abandon(self) -> None:
         """Release the lease in the background, from a finalizer."""
         claim, self._claim = self._claim, None
-        if self._inflight is not None:
-            abandon_unstarted(self._request, self._inflight, claim)
+        abandon_unstarted(self._request, self._inflight, claim)
 
 
 def _not_called(*_: Any) -> NoReturn:

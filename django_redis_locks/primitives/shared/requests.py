@@ -172,9 +172,12 @@ class ClaimRequest(WaitRequest):
         extra_interval: if another caller has the claim, one caller in this number of milliseconds gets
             ``UNCOORDINATED``.
         on_busy: called whenever another caller has the claim.
+
+    Attributes:
+        hold: the hold of the claim, if it was granted and is renewed.
     """
 
-    __slots__ = ("busy", "extra_interval", "fresh_above", "lease", "on_busy", "override", "renew_for", "token")
+    __slots__ = ("busy", "extra_interval", "fresh_above", "hold", "lease", "on_busy", "override", "renew_for", "token")
 
     def __init__(
         self,
@@ -198,6 +201,7 @@ class ClaimRequest(WaitRequest):
         self.extra_interval = extra_interval
         self.on_busy = on_busy
         self.busy = False
+        self.hold: Hold | None = None
         if getpid() != forks.known_pid:
             forks.pid()
         self.token = token or tokens.mint_token()

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_redis_locks.cache import get_or_load
 from django_redis_locks.cache.loading.coordinator import coordinator_of
-from django_redis_locks.cache.loading.singleflight import LOAD_ALONE
+from django_redis_locks.cache.loading.singleflight import LOAD_ALONE, InflightLoad
 from tests.contract.matrix import PATIENCE, eventually
 
 
@@ -17,7 +17,7 @@ def test_load_timeout_bounds_a_load_that_is_not_shared(settings: Any) -> None:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "alone"}}
     coordinator, gate = coordinator_of(), threading.Event()
     key = coordinator.unchecked_key("k", None)
-    inflight, _ = coordinator.single_flight.join(key)
+    inflight = coordinator.single_flight.join(key, InflightLoad())
 
     def load() -> str:
         assert gate.wait(PATIENCE)

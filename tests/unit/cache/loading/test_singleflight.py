@@ -27,7 +27,7 @@ class Followers:
 
     def __init__(self) -> None:
         self.single_flight = SingleFlight()
-        self.inflight, self.is_leader = self.single_flight.join("k")
+        self.inflight = self.single_flight.join("k", InflightLoad())
         self.outcome = LoadOutcome("value")
         self.pool = ThreadPoolExecutor(FOLLOWER_COUNT)
         self.waits: list[Future[LoadOutcome | None]] = []
@@ -134,7 +134,7 @@ def test_one_of_many_concurrent_calls_leads() -> None:
     def add() -> None:
         for turn in range(200):
             barrier.wait(PATIENCE)
-            if single_flight.join(f"k{turn}")[1]:
+            if single_flight.join(f"k{turn}", own := InflightLoad()) is own:
                 is_leader.append(turn)
 
     sys.setswitchinterval(1e-6)
@@ -157,12 +157,12 @@ def test_outcome_of_a_load_is_valid_for_followers_that_joined_before_its_as_of_t
 
 def test_end_of_a_forgotten_load_does_not_end_its_successor() -> None:
     single_flight = SingleFlight()
-    old, _ = single_flight.join("k")
+    old = single_flight.join("k", InflightLoad())
     single_flight.forget("k")
-    new, is_leader = single_flight.join("k")
-    assert is_leader
+    new = single_flight.join("k", InflightLoad())
+    assert new is not old
     single_flight.finish("k", old, LoadOutcome("old"))
-    assert single_flight.join("k") == (new, False)
+    assert single_flight.join("k", InflightLoad()) is new
 
 
 def test_load_depends_on_loads_that_it_waits_for_indirectly() -> None:
@@ -184,7 +184,7 @@ class RecordingEvent(ThreadEvent):
 def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> None:
     """A thread that blocks the loop of the leader executes the load in its place."""
     single_flight, follower = SingleFlight(), RecordingEvent()
-    inflight, _ = single_flight.join("k")
+    inflight = single_flight.join("k", InflightLoad())
     inflight.leader_loop = object()
     inflight.events.append(follower)
     claim: Any = object()
