@@ -8,11 +8,12 @@ from unittest.mock import Mock
 import pytest
 from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.redis import RedisCache
 from django.db import transaction
 
 from django_redis_locks.cache import cached, get_or_load, get_or_load_many, invalidate, refresh
 from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, as_tenant, at, with_tenant_keys
-from tests.cache.callers import EACH_CACHE, STALE, Callers, Loader
+from tests.cache.callers import EACH_CACHE, ON_REDIS, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.cache import record_load_commands
 
@@ -71,6 +72,24 @@ def test_stamp_that_the_cache_dropped_never_returns(callers: Callers) -> None:
     assert caches[HERE].delete("load-group:user:ada")
     assert callers.value("j", "newer", **ADA) == "newer"
     assert callers.value("k", "new", **ADA) == "new"
+
+
+@ON_REDIS
+def test_stamp_that_is_dropped_when_it_is_made_is_made_again(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the value isn't stored, and the waiting callers load all at once."""
+    add, dropped = RedisCache.add, []
+
+    def add_in_vain(cache: RedisCache, key: str, *args: Any, **kwargs: Any) -> bool:
+        if key.startswith("load-group:") and not dropped:
+            dropped.append(key)
+            return True
+        return add(cache, key, *args, **kwargs)
+
+    monkeypatch.setattr(RedisCache, "add", add_in_vain)
+    loading = callers.begin_load("value", **ADA)
+    waiting = callers.start_waiter(**ADA)
+    assert loading.finish() == waiting.finish() == "value"
+    assert dropped
 
 
 def test_value_that_was_stored_without_groups_is_loaded_again(callers: Callers) -> None:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 STAMP_LIFETIME: Final = 30 * 24 * 3600
 """Seconds after which a stamp expires, and with it the values of its group."""
 
+STAMP_ATTEMPTS: Final = 2
+"""How often a load gives its groups stamps, which may be evicted at once. Without stamps its value isn't stored, and the
+callers that wait for it load all at once."""
+
 Stamps: TypeAlias = tuple[Any, ...]
 """The stamps of the groups of a value, as the cache returns them; None: it has none."""
 
@@ -93,7 +97,9 @@ def begin_load(request: LoadRequest, claim: Claim, before: CachedValue) -> Progr
     """
     try:
         stamps = before.stamps or (yield from read_stamps(request))
-        if None in stamps:
+        for _ in range(STAMP_ATTEMPTS):
+            if None not in stamps:
+                break
             for (key, stored_key), stamp in zip(request.group_keys, stamps, strict=True):
                 if stamp is None:
                     yield Add(key, request.version, stored_key, mint_token(), STAMP_LIFETIME)
