@@ -139,7 +139,8 @@ def force_release(store: Store, keys: tuple[str, ...], args: ForceReleaseLock) -
     if record.kind != LOCK:
         return 0
     fences_ahead = 0 if fence == "" else int(fence) - record.fence
-    if fence != "" and record.reserved and request_fence and 0 <= fences_ahead <= RESERVED_FENCES:
+    reserved = record.reserved and not record.unclaimed
+    if fence != "" and reserved and request_fence and 0 <= fences_ahead <= RESERVED_FENCES:
         store.broadcast(lock, channel)
         return 3
     if fences_ahead:

@@ -130,6 +130,23 @@ def test_lock_freed_by_force_before_it_is_adopted_is_requested_again(scenario: S
     assert scenario.leftovers() == []
 
 
+def test_granted_lock_is_freed_by_its_fence_at_once(scenario: Scenario) -> None:
+    """[F10] It can't have been handed over, so no process is asked for its fence."""
+    holder, freed = scenario.other.hold(), []
+
+    def force() -> None:
+        scenario.other.free(holder)
+        freed.append(scenario.other.lock().force_release(fence=value_of(scenario).fence))
+
+    scenario.process.waits = [nothing, nothing, force]
+    before = scenario.time.time
+    grant = scenario.process.lock(wait=5).acquire()
+    assert freed == [True]
+    assert scenario.time.time == before
+    grant.release()
+    assert scenario.leftovers() == []
+
+
 def test_message_of_an_ended_grant_frees_no_later_one(scenario: Scenario) -> None:
     """[H2] [H9] The queue has registered again with the same token, and the message of the first grant is late."""
     grant = acquire_by_grant(scenario)

@@ -3,8 +3,9 @@
 -- nothing else can free. Notifies all processes, so that the holder checks its hold at once, and waiters for a change read
 -- the record.
 --
--- While fences are reserved (a + or * follows the stored one), the lock may have been handed over locally and have one of the
--- $RESERVED_FENCES after it. Then a message asks all processes, and the holder's process stores its fence.
+-- While fences are reserved (a + follows the stored one), the lock may have been handed over locally and have one of the
+-- $RESERVED_FENCES after it. Then a message asks all processes, and the holder's process stores its fence. A granted lock that
+-- no request has claimed (a * follows) is never handed over.
 --
 -- uses wake wake_all record_index now_ms next_fence grant_next
 -- KEYS  lock, waiters, fence counter, index of what is held, index of what is queued
@@ -32,7 +33,7 @@ local stored, reserved = string.match(value, '^1 lock %S+ (%d+)([+*]?)')
 if not stored then return 0 end
 if fence ~= '' then
   local fences_ahead = fence - stored
-  if reserved ~= '' and fences_ahead >= 0 and fences_ahead <= $RESERVED_FENCES and ARGV[3] == '1' then
+  if reserved == '+' and fences_ahead >= 0 and fences_ahead <= $RESERVED_FENCES and ARGV[3] == '1' then
     redis.pcall('PUBLISH', channel, message)
     return 3
   end
