@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NO_OPTIONS: Options = (None, None, None, None, None, None, True, None, None)
+_NO_OPTIONS: Options = (None, None, None, None, None, None, True, None, False, None)
 
 CACHED_KEYS = 4096
 """The number of keys, and of combinations of options, that are cached, because most locks are made repeatedly."""
@@ -77,7 +77,7 @@ class Locks(LockMaker):
     ) -> RecordRef:
         require(self, "records")
         address = self._address(key, name)
-        options: Options = (None, wait, None, on_backend_error, None, None, True, None, None)
+        options: Options = (None, wait, None, on_backend_error, None, None, True, None, False, None)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make_latch(self, key: str, name: str | None) -> Latch:
@@ -203,6 +203,7 @@ class Locks(LockMaker):
         hold_using: str | None,
         auto_release: bool,
         max_hold: Duration | None,
+        wait_for_parent: bool,
         note: str | None,
     ) -> LockOptions:
         """Return the options of a lock of this name. The arguments override the settings."""
@@ -224,13 +225,9 @@ class Locks(LockMaker):
             lock_options = _limited(
                 lock_options, durations.hold_seconds(max_hold), renewable=overrides.renew is not False
             )
-        given = _release_options(hold, hold_using)
+        given = _release_options(hold, hold_using) | _wait_options(wait, on_backend_error, wait_for_parent)
         if note is not None:
             given["note"] = validate_note(note)
-        if wait is not None:
-            given["wait"] = durations.wait_seconds(wait)
-        if on_backend_error is not None:
-            given["fail_open"] = validate_on_backend_error(on_backend_error)
         return replace(lock_options, **given) if given else lock_options
 
 
@@ -302,6 +299,22 @@ def validate_on_backend_error(on_backend_error: object) -> bool:
         ValueError: neither "closed" nor "open".
     """
     return validate_choice(on_backend_error, "on_backend_error", ON_BACKEND_ERROR) == "open"
+
+
+def _wait_options(wait: Duration | None, on_backend_error: object, wait_for_parent: object) -> dict[str, Any]:
+    """Return the options that say how a caller waits.
+
+    Raises:
+        ValueError: one of them is out of its range.
+    """
+    given: dict[str, Any] = {}
+    if wait is not None:
+        given["wait"] = durations.wait_seconds(wait)
+    if on_backend_error is not None:
+        given["fail_open"] = validate_on_backend_error(on_backend_error)
+    if validate_flag(wait_for_parent, "wait_for_parent"):
+        given["wait_for_parent"] = True
+    return given
 
 
 def _release_options(hold: object, using: object) -> dict[str, Any]:

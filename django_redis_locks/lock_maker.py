@@ -24,10 +24,11 @@ OnBackendError: TypeAlias = Literal["closed", "open"]
 
 Options: TypeAlias = (
     "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, HoldUntil | None, str | None, bool, "
-    "Duration | None, str | None]"
+    "Duration | None, bool, str | None]"
 )
 """The options of a call site: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``, None if not
-given; ``auto_release``; and ``max_hold``, ``note``, None if not given. A plain tuple, because one is made for each lock."""
+given; ``auto_release``; ``max_hold``, None if not given; ``wait_for_parent``; and ``note``, None if not given. A plain tuple,
+because one is made for each lock."""
 
 _ARGUMENTS = (
     "expire",
@@ -39,6 +40,7 @@ _ARGUMENTS = (
     "hold",
     "hold_using",
     "auto_release",
+    "wait_for_parent",
     "name",
     "note",
 )
@@ -229,6 +231,7 @@ class LockMaker:
         hold: HoldUntil | None = None,
         hold_using: str | None = None,
         auto_release: bool = True,
+        wait_for_parent: bool = False,
         **unknown: Never,
     ) -> Lock:
         """Return a mutex: one holder at a time, on all hosts; not re-entrant. Nothing is acquired yet.
@@ -252,6 +255,9 @@ class LockMaker:
             auto_release: False keeps the lock until its lease ends, for work that may be done once in ``expire``
                 seconds. The end of the lease is no loss. Use ``acquire()``, not a block; ``grant.release()`` releases
                 it early.
+            wait_for_parent: True lets a task, or a thread with its context, wait for the lock while the task or thread
+                that started it holds the lock, instead of raising ``LockAlreadyHeld``. For one that its parent doesn't
+                wait for.
 
         Returns:
             The lock. It is cheap; make one for each use.
@@ -275,7 +281,7 @@ class LockMaker:
         return self._make(
             key,
             name,
-            (expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, note),
+            (expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, wait_for_parent, note),
             on_lost,
             False,
         )
@@ -294,6 +300,7 @@ class LockMaker:
         on_backend_error: OnBackendError | None = None,
         hold: HoldUntil | None = None,
         hold_using: str | None = None,
+        wait_for_parent: bool = False,
         **unknown: Never,
     ) -> Lock:
         """Return a re-entrant mutex: the thread or task that holds it may acquire it again, without a request, and the
@@ -315,6 +322,9 @@ class LockMaker:
             hold: if a transaction is open at the release, ``"transaction"`` keeps the lock until its COMMIT or
                 ROLLBACK, and ``"block"`` doesn't. By default as ``"block"``, with a warning in the log.
             hold_using: the database of that transaction; by default ``"default"``.
+            wait_for_parent: True lets a task, or a thread with its context, wait for the lock while the task or thread
+                that started it holds the lock, instead of raising ``LockAlreadyHeld``. For one that its parent doesn't
+                wait for.
 
         Returns:
             The lock. It is cheap; make one for each use.
@@ -332,5 +342,5 @@ class LockMaker:
         """
         if unknown:
             refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
-        options = expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, note
+        options = expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, wait_for_parent, note
         return self._make(key, name, options, on_lost, True)

@@ -165,9 +165,9 @@ class Registry:
             found = [grant for grant in found if grant._block == block]
         return found[0] if found else None
 
-    def why_self_deadlock(self, lock_id: LockId) -> str | None:
+    def why_self_deadlock(self, lock_id: LockId, *, wait_for_parent: bool) -> str | None:
         """Return the reason why a caller that waits for this lock would deadlock with itself, as a sentence; None if it
-        wouldn't."""
+        wouldn't. It probably does if the task or thread that started it holds the lock, unless ``wait_for_parent``."""
         owner = current_owner()
         for grant in self.at(lock_id):
             if not grant.hold.live:
@@ -177,10 +177,10 @@ class Registry:
                     "this thread holds it, on behalf of another context: they share an executor's thread. "
                     "Use the lock's asynchronous methods, such as aacquire, or give each request its own thread"
                 )
-            if grant_stack.contains(grant):
+            if not wait_for_parent and grant_stack.contains(grant):
                 return (
-                    "the task or thread that started this one holds it. "
-                    "Acquire it only here, or pass the grant to this task or thread"
+                    "the task or thread that started this one holds it. Acquire it only here, or pass the grant to this task "
+                    "or thread; one that its parent doesn't wait for may wait: wait_for_parent=True"
                 )
         return None
 

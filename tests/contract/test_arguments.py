@@ -192,6 +192,7 @@ def test_a_lock_with_wrong_options_raises_ValueError(face: Face) -> None:
     for option, values in (
         ("name", [5, b"thing", True, ["thing"], 1.5]),
         ("renew", ["no", "", 0, 1, 2.5, []]),
+        ("wait_for_parent", ["no", None, 0, 1]),
         ("on_lost", ["stop", 1, True]),
         ("note", [5, b"note", "ä" * 101, "\ud800", ["note"]]),
         ("max_hold", [0, -2, True, "5", math.inf, timedelta(0), 29]),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, LockAlreadyHeld, LockLost, LockNotOwned
-from tests.contract.matrix import Caller, Face, eventually, inside, twin
+from tests.contract.matrix import Caller, Face, eventually, inside, threads_only, twin
 from tests.forks import in_child
 
 # Threads, tasks and contexts
@@ -75,6 +75,32 @@ def test_a_copied_context_owns_nothing(face: Face, alice: Caller, bob: Caller) -
     call = in_copied_context(face, alice, bob)
     eventually(lambda: lost.lost)
     assert call(lock.acquire, timeout=20)
+
+
+def test_task_that_its_parent_does_not_wait_for_may_wait_for_its_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] With wait_for_parent; also of an rlock, which it doesn't re-enter. The parent still re-enters it."""
+    lock, rlock = face.lock(wait_for_parent=True, expire=30), face.rlock(wait_for_parent=True, expire=30)
+    for asked in (lock, rlock):
+        grant = alice(rlock.acquire)
+        call = in_copied_context(face, alice, bob)
+        assert call(asked.acquire, blocking=False) is None
+        assert call(asked.acquire, timeout=0.01) is None
+        alice(alice(rlock.acquire).release)
+        alice(grant.release)
+        later = call(asked.acquire, timeout=20)
+        assert later.fence > grant.fence
+        bob(later.release)
+
+
+@threads_only
+def test_a_thread_never_waits_for_itself(face: Face, alice: Caller) -> None:
+    """[H5] wait_for_parent doesn't change that: its other context can't release the lock while it waits."""
+    lock = face.lock(wait_for_parent=True)
+    alice(lock.acquire)
+    with pytest.raises(LockAlreadyHeld, match="holds it"):
+        alice.as_half_owner(lock.acquire)
+    with pytest.raises(LockAlreadyHeld, match="the caller holds it already"):
+        alice(lock.acquire)
 
 
 def test_exit_of_a_with_block_that_never_began_raises_LockNotOwned(face: Face, alice: Caller, bob: Caller) -> None:

@@ -202,6 +202,7 @@ after_each(
         "howto/locks:detach": lambda names: not locks.lock("export:7").locked() and names["text"].startswith("lock1."),
         "howto/locks:exit": lambda names: callable(names["handle"]),
         "howto/locks:leader-callbacks": lambda names: not names["leader"].leading,
+        "howto/locks:parent": lambda names: names["answer"] == "indexed",
         "howto/locks:child-task": lambda names: names["answer"] == "refused",
         "howto/locks:open": lambda names: names["grant"].protected,
         "howto/testing:testcase": lambda names: passes(names["CheckoutTest"]),

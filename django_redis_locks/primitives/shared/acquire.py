@@ -94,7 +94,7 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
             return True
         why = None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
     else:
-        why = registry.why_self_deadlock(spec.lock_id)
+        why = registry.why_self_deadlock(spec.lock_id, wait_for_parent=spec.options.wait_for_parent)
     if why is not None and blocking:
         raise LockAlreadyHeld(f"lock {spec.name!r}: {why}", **spec.error_context)
     return why is None

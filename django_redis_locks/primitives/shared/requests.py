@@ -39,6 +39,7 @@ class LockOptions:
         renew_for: seconds for which the lease is renewed after it was acquired; 0 if not at all.
         max_hold: the same, if the call site gave it; it is stored with the holder.
         note: the text that the call site stores with the holder.
+        wait_for_parent: a caller may wait for the lock of the task or thread that started it.
         fail_open: return an unprotected grant while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
@@ -63,6 +64,7 @@ class LockOptions:
     backend_wait: float = BACKEND_WAIT
     max_hold: float | None = None
     note: str | None = None
+    wait_for_parent: bool = False
     acquire_limits: RetryLimits = field(init=False)
     call_limits: RetryLimits = field(init=False)
     holder_extras: str = field(init=False)
