@@ -290,6 +290,7 @@ class Hold:
             if self.state is State.RELEASING:
                 self.open_grants.add(grant)
                 self.state = State.HELD
+                self.outcome_unknown = True  # the lock may have the other token
             return self.state is State.HELD
 
     def leave(self, grant: int) -> None:

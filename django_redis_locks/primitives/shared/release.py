@@ -99,7 +99,6 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
     if (
         hold.outcome_unknown
         or hold.release_sent_in_time
-        or hold.detached_token
         or hold.loss_reason is not None
         or spec.lock_id in performer.queued
         or performer.outage.suspected
@@ -186,13 +185,7 @@ def _cleaning_up(spec: LockSpec, hold: Hold, outcome_unknown: bool) -> Program[N
 def _handing_over(spec: LockSpec, hold: Hold, loop: object) -> Program[bool]:
     """Hand the lock over to a waiter of this process, if it is certainly held. After ``max_hand_overs`` times in a
     row the local queue registers behind those of other processes instead."""
-    if (
-        hold.outcome_unknown
-        or hold.detached_token
-        or hold.release_failed
-        or hold.loss_reason is not None
-        or clock.now() >= hold.deadline
-    ):
+    if hold.outcome_unknown or hold.release_failed or hold.loss_reason is not None or clock.now() >= hold.deadline:
         return False
     if hold.hand_overs >= spec.performer.tuning.max_hand_overs:
         hold.entry = yield Requeue(spec.lock_id, loop)
