@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..core import clock, events
 from ..core.errors import LockBackendError
+from ..core.grant import Grant
 from ..core.hold import State
 from ..core.owners import is_alive
 from ..core.registry import registry
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-    from ..core.grant import Grant
     from ..core.hold import Hold
     from .engine import Engine
 
@@ -72,7 +72,7 @@ atexit.register(release_all)
 def _grants() -> list[Grant]:
     """Return the grants that the registry knows, and those that only the user's code references."""
     renewed = [hold.grant() for maintenance in maintenance_threads() for hold in maintenance.renewed()]
-    return [*registry.grants(), *(cast("Grant", grant) for grant in renewed if grant is not None)]
+    return [*registry.grants(), *(grant for grant in renewed if isinstance(grant, Grant))]  # some are of records
 
 
 def _runs_on(hold: Hold) -> bool:

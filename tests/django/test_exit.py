@@ -60,7 +60,8 @@ def held(*keys: str) -> list[str]:
 
 def test_exit_releases_the_locks_of_owners_that_cannot_run_on(redis_url: str) -> None:
     """[L7] The main thread's, those of ended threads and of tasks without a loop, renewed and fixed. Not those of a
-    running daemon thread, those that stay until their lease ends, and detached ones. An error is an exit, too."""
+    running daemon thread, those that stay until their lease ends, detached ones, and records. An error is an exit,
+    too."""
     code = """
 locks.lock("main").acquire()
 locks.lock("fixed", expire=50).acquire()
@@ -82,6 +83,7 @@ in_thread(work, daemon=True)
 acquired.wait()
 locks.lock("once", expire=50, auto_release=False).acquire()
 locks.lock("detached").acquire().detach()
+written = locks.record("record").put(None, {}, renew=True, on_lost=print).record
 wait_for_stdin()
 raise ValueError("as any error")
 """
@@ -90,6 +92,8 @@ raise ValueError("as any error")
     assert held(*ours, *others) == [*ours, *others]
     _, errors = process.communicate("", timeout=30)
     assert (process.returncode, errors.splitlines()[-1]) == (1, "ValueError: as any error")
+    assert errors.count("Traceback") == 1
+    assert locks.record("record").get() is not None
     assert held(*ours, *others) == others
 
 
