@@ -3,9 +3,7 @@ and wherever, nothing stays locked."""
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from os import getpid
@@ -31,12 +29,8 @@ if TYPE_CHECKING:
     from .retry import CommandReply
 
 
-_PASSED_ON = 2
-_FREED = (1, _PASSED_ON)
+_FREED = (1, 2)
 """The replies to a release that has freed the lock, or granted it to a waiter."""
-
-sched_yield: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
-"""Let other threads and processes run that wait for this CPU. Windows has no such call."""
 
 
 def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
@@ -50,11 +44,7 @@ def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
         return
     command = begin_straight(spec, hold) if loop is None else None
     if command is not None:
-        sent = clock.now()
-        reply = command.send(hold.token)
-        if reply == _PASSED_ON:
-            sched_yield()  # the next holder may wait for this CPU
-        first = _end_straight(spec, grant, sent, reply)
+        first = _end_straight(spec, grant, clock.now(), command.send(hold.token))
     if command is None or first is not None:
         confirmed = hold.state is State.GONE or run(releasing(spec, hold, loop, first), spec.performer)
         _report_released(spec, grant, confirmed)
@@ -117,7 +107,7 @@ def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> Firs
     hold = grant.hold
     if reply not in _FREED or hold.loss_reason is not None or spec.lock_id in spec.performer.queued:
         return FirstReply(sent, reply)
-    if reply == _PASSED_ON:
+    if reply == 2:
         spec.perform(NotifyWaiters(spec.lock_id, passed_on=True))
     hold.state = State.GONE
     registry.forget(grant)
