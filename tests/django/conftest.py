@@ -31,6 +31,7 @@ SIGNALS: dict[type[events.Event], Signal] = {
     events.Lost: signals.lock_lost,
     events.ForceReleased: signals.lock_force_released,
     events.BackendFailed: signals.lock_backend_failed,
+    events.Detached: signals.lock_detached,
 }
 
 
