@@ -59,6 +59,7 @@ class Hold:
         "address",
         "alias",
         "confirmed_at",
+        "contended",
         "deadline",
         "detached_token",
         "entry",
@@ -138,6 +139,8 @@ class Hold:
         """The token that its lock has once it is detached; "" before the first attempt."""
         self.watched = False
         """The maintenance thread renews this hold, or reports its loss."""
+        self.contended = False
+        """Others waited for the lock when it was acquired, so its release is likely to grant it to another process."""
         self.reserved_fences = 0
         """The number of fences after its own that are reserved for local waiters that adopt the lock without a
         request."""

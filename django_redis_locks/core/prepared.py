@@ -45,12 +45,13 @@ class PreparedCommand:
         """As ``packed``, for arguments that don't recur."""
         return args
 
-    def send(self, first: str, rest: Any = ()) -> Any:
+    def send(self, first: str, rest: Any = (), *, messages_first: bool = False) -> Any:
         """Send the command once and return the raw reply, or the ``LockBackendError``.
 
         Args:
             first: the first argument, which is different in each call.
             rest: the other arguments, from ``packed``.
+            messages_first: the messages that the command publishes are to be sent before its reply, if the store can.
         """
         try:
             return self._backend.call(self._as_command(first, rest))

@@ -268,7 +268,8 @@ class LocalQueues:
         while type(attempt) is float:
             engine.may_block()
             waiter = effect.waiter
-            if waiter.queue.expects_message(waiter):
+            queue: WaitQueue = waiter.queue
+            if queue.entry is not None and queue.waiters[0] is waiter:  # the store may grant it the lock
                 engine.wait_for_message(waiter.event, attempt)
             else:
                 waiter.event.wait(attempt)

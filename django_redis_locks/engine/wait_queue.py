@@ -187,10 +187,6 @@ class WaitQueue(QueueOutage):
             )
         return seconds
 
-    def expects_message(self, waiter: Waiter) -> bool:
-        """Return whether the store may grant the lock to this waiter, or wake it."""
-        return self.entry is not None and self.waiters[:1] == [waiter]
-
     def record_reply(self, waiter: Waiter, position: QueuePosition) -> None:
         """Record the store's reply to the waiter's last attempt, if it made one."""
         attempt = waiter.attempt

@@ -120,7 +120,7 @@ def route_prepared_commands(patch: pytest.MonkeyPatch) -> None:
     """Have the engine's handlers execute prepared commands, as they execute all others."""
     handlers, ahandlers = engine().handlers, engine().ahandlers
 
-    def send(prepared: Any, first: str, rest: Any = ()) -> Any:
+    def send(prepared: Any, first: str, rest: Any = (), *, messages_first: bool = False) -> Any:
         try:
             return handlers[Command](prepared._as_command(first, rest))
         except LockBackendError as failure:

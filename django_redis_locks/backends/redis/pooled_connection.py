@@ -120,12 +120,13 @@ def read_replies(connection: PooledConnection, data: bytes | None, count: int, d
     return replies
 
 
-def read_reply(connection: PooledConnection, data: bytes, started: float) -> Any:
-    """Read the reply to a request that was sent at ``started``, and before it the reply to a posted request, if one is
-    owed.
+def read_reply(connection: PooledConnection, data: bytes, started: float, count: int = 1) -> Any:
+    """Read the replies to requests that were sent at ``started``, and before them the reply to a posted request, if one
+    is owed. Return the last reply.
 
     Args:
         data: the first bytes, which are already read.
+        count: the number of requests.
     """
     if connection.on_reply is not None and (posted := read_simple(data)) is not NOT_SIMPLE:  # it has arrived before
         connection.report(posted)
@@ -133,10 +134,10 @@ def read_reply(connection: PooledConnection, data: bytes, started: float) -> Any
             data = connection.recv(RECV_BUFFER)
         except BlockingIOError:
             data = keep_receiving(connection, started)
-        if (reply := read_simple(data)) is not NOT_SIMPLE:
+        if count == 1 and (reply := read_simple(data)) is not NOT_SIMPLE:
             return reply
     owed = connection.on_reply is not None
-    replies = read_replies(connection, data, 1 + owed, connection.deadline_after(started))
+    replies = read_replies(connection, data, count + owed, connection.deadline_after(started))
     if owed:
         connection.report(replies[0])
     return replies[-1]

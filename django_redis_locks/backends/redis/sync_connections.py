@@ -65,9 +65,9 @@ class ConnectionPool:
         self._idle: list[PooledConnection] = []
         self._reset_timers()
 
-    def execute(self, request: bytes) -> Any:
-        """Send one request and return its reply. An error reply is returned, not raised. Callers have called
-        ``forks.pid()`` before, so that a child has dropped its parent's connections.
+    def execute(self, request: bytes, replies: int = 1) -> Any:
+        """Send one request, or several, and return the last of its ``replies``. An error reply is returned, not raised.
+        Callers have called ``forks.pid()`` before, so that a child has dropped its parent's connections.
 
         Raises:
             Failure: the connection failed.
@@ -92,11 +92,11 @@ class ConnectionPool:
                 data = connection.recv(RECV_BUFFER)
             except BlockingIOError:
                 data = keep_receiving(connection, at)
-            if connection.on_reply is None and data in COMMON_REPLIES:
+            if replies == 1 and connection.on_reply is None and data in COMMON_REPLIES:
                 reply = COMMON_REPLIES[data]
             else:
-                if connection.on_reply is not None or (reply := read_simple(data)) is NOT_SIMPLE:
-                    reply = read_reply(connection, data, at)
+                if replies > 1 or connection.on_reply is not None or (reply := read_simple(data)) is NOT_SIMPLE:
+                    reply = read_reply(connection, data, at, replies)
                 if reply.__class__ is ServerError and is_demotion(reply):
                     raise DemotedError(reply)
         except Exception as failure:

@@ -117,6 +117,7 @@ def _hold_of_attempt(
     if adopted is not None:
         request.token, request.address = adopted.token, ""
     hold = request.hold = make_hold(spec, request, verdict.fence, sent, outcome_unknown)
+    hold.contended = adopted is not None or attempt.entry is not None
     if isinstance(adopted, DirectGrant):
         hold.deadline = min(hold.deadline, adopted.deadline)
     elif adopted is not None:

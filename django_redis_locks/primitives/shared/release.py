@@ -44,7 +44,9 @@ def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
         return
     command = begin_straight(spec, hold) if loop is None else None
     if command is not None:
-        first = _end_straight(spec, grant, clock.now(), command.send(hold.token))
+        sent = clock.now()
+        reply = command.send(hold.token, messages_first=hold.contended)
+        first = _end_straight(spec, grant, sent, reply)
     if command is None or first is not None:
         confirmed = hold.state is State.GONE or run(releasing(spec, hold, loop, first), spec.performer)
         _report_released(spec, grant, confirmed)

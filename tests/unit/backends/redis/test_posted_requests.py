@@ -23,6 +23,7 @@ PATIENCE = 20.0
 USES: dict[str, Callable[[ConnectionPool], Any]] = {
     "at once": lambda pool: pool.execute(PING),
     "later": lambda pool: (setattr(pool._idle[-1], "idle_check_at", 0.0), pool.execute(PING))[1],
+    "after another": lambda pool: pool.execute(PING + PING, 2),
     "several": lambda pool: pool.execute_many([PING], PATIENCE)[0],
     "posted": lambda pool: (pool.post(PING, print), pool.execute(PING))[1],
 }
@@ -61,7 +62,7 @@ def test_reply_to_a_posted_request_is_received_before_the_next_one(
     received: list[Any] = []
     receive = pool._idle[-1].recv
     pool._idle[-1].recv = lambda size: receive(4)  # one reply at a time
-    server.reply_with(b":6\r\n", *[b":7\r\n"] * (use == "posted"), b":8\r\n")
+    server.reply_with(b":6\r\n", *[b":7\r\n"] * (use in ("posted", "after another")), b":8\r\n")
     pool.post(PING, received.append)
     await_reply(pool)
     assert USES[use](pool) == 8

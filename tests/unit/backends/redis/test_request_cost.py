@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import pstats
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from django_redis_locks import locks
 from django_redis_locks.backends.redis import RedisBackend
 from django_redis_locks.core import events
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.steps.locks import AcquireLock, LockWaiter, ReleaseLock
+from tests.probes.engine import waiters
+from tests.waiting import eventually
 
 KEYS = ("lock:{0}:k:a", "lock:{0}:fence", "lock:{0}:w:a", "lock:{0}:index")
 ROUNDS = 50
@@ -102,6 +106,27 @@ def test_uncontended_pair_makes_few_calls(
 
     pairs()
     assert calls(pairs) <= most
+
+
+def test_only_the_release_of_an_awaited_lock_begins_with_a_ping(redis_url: str, settings: Any, direct: Redis) -> None:
+    """Then its messages are sent before its reply. For a lock that was free it would be in vain."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+
+    def pings() -> int:
+        stats: Any = direct.info("commandstats")
+        return int(stats.get("cmdstat_ping", {"calls": 0})["calls"])
+
+    lock = locks.lock("awaited")
+    grant = lock.acquire()
+    before = pings()
+    waiter = threading.Thread(target=lambda: lock.acquire().release())
+    waiter.start()
+    eventually(lambda: waiters(lock))
+    grant.release()
+    waiter.join(20)
+    assert pings() == before + 1
+    locks.lock("free").acquire().release()
+    assert pings() == before + 1
 
 
 def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:

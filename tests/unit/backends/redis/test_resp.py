@@ -177,6 +177,17 @@ def prepared_requests(command: Command[Any]) -> list[bytes]:
     return sent
 
 
+def test_messages_of_a_request_come_before_its_reply_if_a_ping_does() -> None:
+    """The server writes to its clients in the reverse order in which they got their first byte of output."""
+    prepared = PreparedRequest(RedisBackend("redis://host", {}), "lock/release", ("lock", "waiters", "fence"))
+    sent: list[tuple[bytes, int]] = []
+    prepared._execute = lambda request, replies=1: sent.append((request, replies))
+    prepared.send("token")
+    prepared.send("token", messages_first=True)
+    (plain, _), _ = sent
+    assert sent == [(plain, 1), (pack("PING") + plain, 2)]
+
+
 def test_request_calls_a_script_with_lengths_in_bytes() -> None:
     several: dict[str, tuple[Any, list[Any]]] = {
         "load/clear": (ClearLoads(), []),
