@@ -16,6 +16,7 @@ import redis
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
+from tests.probes.client import replies_owed
 from tests.servers import unavailable
 from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
@@ -146,6 +147,27 @@ def test_many_tasks_share_one_tls_connection(urls: list[str], open_locks: Open, 
         await asyncio.gather(*map(one, range(10)))
 
     asyncio.run(main())
+
+
+def test_posted_write_over_tls_is_carried_out(make_server: Make, open_locks: Open, certificates: Certificates) -> None:
+    """Its reply is received by the next request or by a timer. A write that the server refuses is repeated."""
+    server, port = encrypting(make_server, certificates)
+    options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 10}
+    client = open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options)
+    ref = client.record("posted")
+    written = ref.put(None, {"state": "x"}, expire=60).record
+    for number, what in enumerate(("next request", "timer", "refused")):
+        assert written is not None
+        if what == "refused":
+            server.command("SCRIPT", "FLUSH")
+        fields = {"state": f"{number}{'x' * 20_000}"}  # more than one TLS record
+        ref.post(written, fields, 60, "queued")
+        assert what != "next request" or (ref.get() or written).fields == fields
+        eventually(lambda: replies_owed(client) == 0)
+        client.engine.wait_until_idle(10)
+        written = ref.get()
+        assert written is not None
+        assert written.fields == fields
 
 
 def test_tls_connection_that_is_killed_is_replaced(

@@ -134,3 +134,9 @@ def forget_locks() -> None:
         store.indexes.clear()
     for maintenance in maintenance_module.maintenance_threads():
         maintenance.wake()  # it may sleep until a time of the test's manual clock
+
+
+def replies_owed(client: Locks) -> int:
+    """How many posted requests have a reply that isn't received yet."""
+    backend: Any = client.engine.backend
+    return len(backend._pool._owing())
