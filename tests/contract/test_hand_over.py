@@ -63,12 +63,13 @@ def test_release_to_a_local_waiter_sends_only_the_acquire_of_the_waiter(face: Fa
 
 
 def test_handed_over_lock_has_the_lease_of_its_new_holder(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [H12] Longer or shorter than that of the previous holder."""
+    """[H3] [H12] Longer or shorter than that of the previous holder. After a lost reply the store grants the lock instead,
+    for some seconds, until the maintenance thread extends the lease."""
     first = alice(face.lock(expire=20).acquire)
     waiting = face.start_waiting(bob, face.lock(expire=60), timeout=PATIENCE)
     alice(first.release)
     second = waiting.result(PATIENCE)
-    assert 50 < second.remaining() <= 60
+    eventually(lambda: 50 < second.remaining() <= 60)
     assert 50 < alice(face.lock().holder).lease_left <= 60 + 0.02
     waiting = face.start_waiting(alice, face.lock(expire=5), timeout=PATIENCE)
     bob(second.release)
