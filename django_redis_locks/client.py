@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 _NO_OPTIONS: Options = (None, None, None, None, None, None, True, None, False, None)
 
+FIXED_LEASE = "max_hold limits the renewal of the lease, and this one is fixed: add renew=True, or leave max_hold out"
+"""The error of a call site that gives both."""
+
 CACHED_KEYS = 4096
 """The number of keys, and of combinations of options, that are cached, because most locks are made repeatedly."""
 
@@ -256,9 +259,7 @@ def _limited(options: LockOptions, max_hold: float, *, renewable: bool) -> LockO
     """
     if not options.renew_for:
         if renewable:
-            raise TypeError(
-                "max_hold limits the renewal of the lease, and this one is fixed: add renew=True, or leave max_hold out"
-            )
+            raise TypeError(FIXED_LEASE)
         return options
     if max_hold < options.lease / 1000:
         raise ValueError(f"max_hold is shorter than the lease: {max_hold:g} against {options.lease / 1000:g} seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..client import validate_on_backend_error, validate_on_lost
+from ..client import FIXED_LEASE, validate_on_backend_error, validate_on_lost
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil
 from ..core import durations, key_templates
@@ -54,7 +54,7 @@ class DecoratorArguments:
         if wait is not None:
             durations.wait_seconds(wait)
         if max_hold is not None:
-            durations.hold_seconds(max_hold)
+            _check_max_hold(max_hold, expire, renew, auto_release)
         if key is not None and not isinstance(key, str) and not callable(key):
             raise TypeError(f"the key of @redis_lock is a str or a callable, not {key!r}")
         if isinstance(key, str):
@@ -108,3 +108,14 @@ class DecoratorArguments:
             return client.lock(key, wait=wait, name=name, **{**self.lock_options, "renew": False})
         make = client.rlock if options.reentrant else client.lock
         return make(key, wait=wait, name=name, **self.lock_options)
+
+
+def _check_max_hold(max_hold: Duration, expire: object, renew: bool | None, auto_release: bool | None) -> None:
+    """
+    Raises:
+        ValueError: ``max_hold`` is out of its range.
+        TypeError: the decorator gives a lease that isn't renewed.
+    """
+    durations.hold_seconds(max_hold)
+    if renew is False or auto_release is False or (expire is not None and not renew):
+        raise TypeError(FIXED_LEASE)

@@ -169,7 +169,8 @@ def redis_lock(
         The decorated function, or a decorator for it.
 
     Raises:
-        TypeError: at decoration: the target can't be decorated, or the template names no argument.
+        TypeError: at decoration: the target can't be decorated, the template names no argument, or ``max_hold`` is given for
+            a lease that isn't renewed.
         ValueError: at decoration: a time or a status is out of range, ``hold``, ``on_conflict``, ``on_backend_error``
             or ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
     """

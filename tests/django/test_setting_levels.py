@@ -137,6 +137,8 @@ def test_max_hold_at_the_call_site_needs_renewal_unless_LOCKS_switches_it_off(me
     for fixed in ({"expire": 5}, {"renew": False}, {"expire": 5, "auto_release": False}):
         with pytest.raises(TypeError, match="add renew=True"):
             locks.lock("cart:5", max_hold=60, **fixed)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="add renew=True"):
+            redis_lock("cart:5", max_hold=60, **fixed)  # type: ignore[call-overload]
 
 
 async def anything() -> None:
