@@ -119,6 +119,11 @@ class Job:
         return self.reserved or (self.stored_record.version if self.state in WAITING else 0)
 
     @property
+    def queued_at_once(self) -> bool:
+        """Whether the job is queued, may be run at once, and doesn't expire."""
+        return self.state == "queued" and not self.due and not self.until
+
+    @property
     def sent(self) -> bool:
         """Whether the broker is known to have taken a message of the job."""
         return self.state not in ("reserved", "unsure")

@@ -10,7 +10,9 @@ from django_redis_locks.job_schema import SHOWN_AS
 
 from .job import parse_job
 
-_SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {"queued": "queued", "held": True, "done": False}
+LISTED_AS_QUEUED: Final = "queued"
+
+_SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {"queued": LISTED_AS_QUEUED, "held": True, "done": False}
 """By the state in the admin: in which list of the admin the record is, if any."""
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class JobRecord:
     def confirm(self, reserved: Job, expire: Duration) -> None:
         """Write that the message of a reserved job was sent, if the record still has that reservation. Doesn't wait for
         the reply, since nothing depends on it."""
-        self.ref.post(reserved.stored_record, reserved.fields_after_sending(), expire, "queued")
+        self.ref.post(reserved.stored_record, reserved.fields_after_sending(), expire, LISTED_AS_QUEUED)
 
     def drop(self, job: Job) -> bool:
         """Delete the record if it still has this job. Return whether it had."""

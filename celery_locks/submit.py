@@ -8,44 +8,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from celery.states import READY_STATES
 from celery.utils import uuid
-from kombu.exceptions import EncodeError
 
 from django_redis_locks import LockBackendError
 
 from . import beat, signals
-from .decisions import Submit, at_submit
-from .errors import DuplicateTask, IdempotencyKeyReused
 from .header import HEADER, Header, header_in
-from .job import Job
-from .job_record import SENDING_LEASE, record_of
+from .job import VERSION, Job, parse_job
+from .job_record import LISTED_AS_QUEUED, SENDING_LEASE, record_of
 from .keys import key_of
-from .options import TaskOptions
 from .run_lock import Successor
-from .task_settings import RESULT_DEADLINE, describe, has_results, result_state_unless_slow
-from .times import times_of, widened
+from .submission import (
+    Publish,
+    Submission,
+    forget_duplicate,
+    is_known_duplicate,
+    is_void,
+    mark,
+    result_of_existing,
+)
+from .times import AT_ONCE, times_of
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
 
-    from .job_record import JobRecord
-    from .times import Times
+    from .options import TaskOptions
 
-Publish = Callable[..., "AsyncResult[Any]"]
 
-AWAITING_OPTIONS: Final = ("chord", "chain", "group_id", "link", "link_error")
-"""Options of ``apply_async`` by which a caller or a canvas waits for this task id."""
+def is_usual(task: TaskOptions) -> bool:
+    """Whether a submission without options has none by the task or by its caller: a run of the task, or beat."""
+    in_run, ticking = task.request_stack.top is not None, beat.current(task.name) is not None
+    return not (in_run or ticking or task.lock_on_duplicate == "queue" or task.expires is not None)
 
-_NOT_SENT: Final = (EncodeError, TypeError, ValueError)
-"""Errors that are raised before a message is sent. After any other error the broker may have accepted it."""
 
-_MAX_DUPLICATED: Final = 1024
+def submit_usual(
+    task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], send: Callable[..., AsyncResult[Any]]
+) -> AsyncResult[Any]:
+    """Submit a job without options of ``apply_async``, if ``is_usual``.
 
-_duplicated: set[str] = set()
-"""Keys whose last submission was a duplicate. The next one probably is, too: it reads the record before it reserves it."""
+    As a rule its key is free, and then this function is the whole submission. Otherwise ``Submission`` continues.
+
+    Args:
+        task, args, kwargs: the call.
+        send: Celery's own ``apply_async`` with these arguments. It takes ``task_id``, ``headers`` and further options.
+
+    Raises:
+        DuplicateTask, LockKeyError, LockBackendError, TypeError: as the options say.
+    """
+    key, _ = key_of(task, args, kwargs, None)
+    id = uuid()
+
+    def unusual() -> Submission:
+        return Submission(task, Header(key, id), publisher({}, send), {}, id_given=False)
+
+    known_duplicate = is_known_duplicate(key)
+    if known_duplicate and task.lock_on_duplicate != "existing":
+        return unusual().result()
+    job_record = record_of(task, key)
+    ref = job_record.ref
+
+    # Reserve the key, or find the job that has it
+    fields = {"v": VERSION, "state": "reserved", "id": id}
+    try:
+        if known_duplicate and (job := job_record.peek()) is not None:
+            if job.queued_at_once and not is_void(task, job):
+                return result_of_existing(task, key, job)
+            return unusual().result(job_record.read())
+        reserved = ref.put(None, fields, SENDING_LEASE, show_in_admin=LISTED_AS_QUEUED)
+    except LockBackendError as failure:
+        submission = unusual()
+        if submission.needs_store:
+            raise
+        return submission.send_unreserved(failure)
+    if not reserved.ok or reserved.record is None:
+        return unusual().result(parse_job(reserved.record))
+    forget_duplicate(key)
+    version = reserved.record.version
+
+    # Send the message
+    try:
+        result = send(task_id=id, headers={HEADER: {"v": VERSION, "key": key, "id": id, "reserved": version}})
+    except BaseException as failure:
+        unusual().not_sent(Job("reserved", id, record=reserved.record), None, failure)
+        raise
+
+    # Confirm the reservation
+    fields = {"v": VERSION, "state": "queued", "id": id, "res": version}
+    try:
+        ref.post(reserved.record, fields, AT_ONCE.message_ttl(task), LISTED_AS_QUEUED)
+    except LockBackendError as failure:  # the message was sent, and the worker takes the key without a reservation
+        signals.log_failure(task, id, "submission", failure)
+    return mark(result, duplicated=False)
 
 
 def submit(
@@ -72,11 +127,7 @@ def submit(
     Raises:
         DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
     """
-
-    def publish(id: str, header: Header, **changes: Any) -> AsyncResult[Any]:
-        headers = {**(options.get("headers") or {}), HEADER: header.as_dict()}
-        return send(task_id=id, headers=headers, **changes)
-
+    publish = publisher(options, send)
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
     if known is not None:  # a retry, or a redelivery
@@ -90,9 +141,9 @@ def submit(
     new = Header(job_key, task_id or uuid(), fingerprint=fingerprint, options=lock_options)
     if run is not None and run.header.key == job_key and task.unique_until != "start":
         return _submit_from_own_run(
-            run, _Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)
+            run, Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)
         )
-    submission = _Submission(task, new, publish, options, id_given=task_id is not None)
+    submission = Submission(task, new, publish, options, id_given=task_id is not None)
     tick = beat.current(task.name)
     if tick is not None:
         submission.ticking = True
@@ -110,241 +161,28 @@ def submit(
     return submission.result()
 
 
+def publisher(options: Mapping[str, Any], send: Callable[..., AsyncResult[Any]]) -> Publish:
+    """Return a function that sends a message with a header, besides the headers among the caller's options."""
+
+    def publish(id: str, header: Header, **changes: Any) -> AsyncResult[Any]:
+        headers = {**(options.get("headers") or {}), HEADER: header.as_dict()}
+        return send(task_id=id, headers=headers, **changes)
+
+    return publish
+
+
 def _successor(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Successor:
     return Successor(id, int(options.get("retries") or 0), times_of(task, options))
 
 
-def _submit_from_own_run(run: Any, submission: _Submission) -> AsyncResult[Any]:
+def _submit_from_own_run(run: Any, submission: Submission) -> AsyncResult[Any]:
     """Submit a job from its own run. The message gets the key when the run ends; there is at most one such message."""
     task, new, successor = submission.task, submission.new, run.successor
     has_same_id = new.id == run.header.id
     queued = None if successor is None or has_same_id else Job("queued", successor.id)
-    if queued is not None and task.lock_on_duplicate != "queue" and not submission.is_void(queued):
+    if queued is not None and task.lock_on_duplicate != "queue" and not is_void(task, queued):
         return submission.duplicate(queued)
     result = submission.publish(new.id, new)
     if queued is None or task.lock_on_duplicate != "queue":
         run.successor = _successor(task, new.id, submission.options)
     return mark(result, duplicated=False)
-
-
-class _Submission:
-    """One submission of a job."""
-
-    def __init__(
-        self, task: TaskOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, id_given: bool
-    ) -> None:
-        self.task = task
-        self.new = new
-        self.publish = publish
-        self.options = options
-        self.id_given = id_given
-        self.ticking = False
-        """Whether beat submits it. Then a duplicate or an outage raises no error, since beat would lose the tick."""
-        self.job_record: JobRecord = record_of(task, new.key)
-        self.times = times_of(task, options)
-        self.changes: dict[str, Any] = {}
-        """Options that replace the caller's, for a message that replaces another one."""
-        self.job = Job(
-            "reserved",
-            new.id,
-            retries=int(options.get("retries") or 0),
-            fingerprint=new.fingerprint,
-            due=self.times.due,
-            until=self.times.until,
-            awaited=any(map(options.get, AWAITING_OPTIONS)),
-        )
-
-    def result(self) -> AsyncResult[Any]:
-        if self.task.lock_on_duplicate == "queue":
-            return mark(self.publish(self.new.id, self.new), duplicated=False)
-        try:
-            return self._reserve()
-        except LockBackendError as failure:
-            if self.task.lock_on_backend_error == "closed" and not self.ticking:
-                raise
-            signals.log_failure(self.task, self.new.id, "submission", failure)
-            return mark(self.publish(self.new.id, self.new), duplicated=False)
-
-    def _reserve(self) -> AsyncResult[Any]:
-        job = self._read_known_duplicate() if self.new.key in _duplicated else None
-        result: AsyncResult[Any] | None = None
-        while result is None:
-            if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
-                _duplicated.discard(self.new.key)
-                if job is not None:
-                    self.job = replace(self.job, last_success=job.last_success, late_until=max(job.late_until, job.due))
-                written, job = self.job_record.put(job, self.job, SENDING_LEASE)
-                if written and job is not None:
-                    return self._send(job, None)
-            else:
-                result, job = self._on_existing(job)
-        return result
-
-    def _read_known_duplicate(self) -> Job | None:
-        """Read the record, as the last submission with this key was a duplicate; without the lease if this one needs
-        no more than to know that the job is still queued."""
-        job = self.job_record.peek()
-        needs_lease = job is not None and (
-            job.state != "queued" or self.task.lock_on_duplicate == "replace" or widened(job, self.times) is not None
-        )
-        return self.job_record.read() if needs_lease else job
-
-    def _on_existing(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Handle a key that isn't free. Returns the caller's result, or None and the job that the record has now."""
-        self._check_fingerprint(job)
-        found = at_submit(job)
-        if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
-            return mark(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
-        if found is Submit.AWAIT:
-            return None, self.job_record.wait_for_change(job, job.stored_record.lease_left + 0.1)
-        if found is Submit.REPEAT:
-            # Reuse the id of the unconfirmed message, which no caller has, unless this id may be known already
-            same = {} if self._is_awaited() else {"id": job.id, "fingerprint": job.fingerprint}
-            return self._publish_instead(job, self._replacement_for(job, **same), None)
-        raises = self.task.lock_on_duplicate == "raise" and not self.ticking
-        if job.state != "queued" or raises:
-            return self.duplicate(job), job
-        if self.task.lock_on_duplicate == "replace" and not self._is_awaited():
-            return self._publish_instead(job, self._replacement_for(job), job)
-        times = widened(job, self.times)
-        if times is None:
-            return self.duplicate(job), job
-        if self._is_awaited() or job.awaited or not job.reserved or self.task.unique_until == "start":
-            return self.duplicate(job, separate=True, sooner=times.due < job.due), job
-        return self._resend(job, times)
-
-    def _resend(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Replace a queued message that starts too late or expires too early: send another one with the same task
-        id."""
-        own_times = self.times
-        self.times, self.changes = times, {**times.options(), "retries": job.retries}
-        first, late = job.first_reserved or job.reserved, max(job.late_until, job.due)
-        resent = job.in_state(
-            "reserved", reserved=0, first_reserved=first, late_until=late, due=times.due, until=times.until
-        )
-        result, current = self._publish_instead(job, resent, job)
-        if result is None:  # another submission was first
-            self.times, self.changes = own_times, {}
-            return None, current
-        arguments = {"task_id": job.id, "state": job.state}
-        signals.send(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **arguments)
-        return mark(result, duplicated=True), current
-
-    def _replacement_for(self, job: Job, **changes: Any) -> Job:
-        """This submission's job as the replacement of another one."""
-        late = max(job.late_until, job.due)
-        return replace(
-            self.job,
-            first_reserved=job.first_reserved or job.reserved,
-            last_success=job.last_success,
-            late_until=late,
-            **changes,
-        )
-
-    def _publish_instead(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
-        """Send a message that replaces one which was sent, or may have been.
-
-        Returns:
-            The result, or None if the record has changed; and the job that the record has now.
-        """
-        written, current = self.job_record.put(job, new, SENDING_LEASE)
-        if not written or current is None:
-            return None, current
-        self.job = new
-        self.new = replace(self.new, id=new.id)
-        return self._send(current, replaced), current
-
-    def _send(self, reserved: Job, replaced: Job | None) -> AsyncResult[Any]:
-        """Send the message of a reserved job, and confirm the reservation."""
-        version = reserved.stored_record.version
-        self.new = replace(self.new, reserved=version)
-        try:
-            result = self.publish(self.new.id, self.new, **self.changes)
-        except BaseException as failure:
-            self._not_sent(reserved, replaced, failure)
-            raise
-        try:
-            self.job_record.confirm(reserved, self.times.message_ttl(self.task))
-        except LockBackendError as failure:  # the message was sent, and the worker takes the key without a reservation
-            signals.log_failure(self.task, self.new.id, "submission", failure)
-        return mark(result, duplicated=False)
-
-    def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
-        """Undo the reservation after a failure to send, or record that the message may have been sent."""
-        try:
-            if not isinstance(failure, _NOT_SENT):
-                unsure = reserved.in_state("unsure", reserved=reserved.stored_record.version)
-                self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
-            elif replaced is not None and self.task.unique_until != "start":  # with "start" it may be running already
-                self.job_record.put(reserved, replaced.in_state("queued"), replaced.stored_record.lease_left)
-            else:
-                self.job_record.drop(reserved)
-        except LockBackendError as store_failure:  # the key is free when the lease ends
-            signals.log_failure(self.task, self.new.id, "submission", store_failure)
-
-    def _check_fingerprint(self, job: Job) -> None:
-        if self.new.fingerprint != job.fingerprint and self.new.fingerprint and job.fingerprint:
-            raise IdempotencyKeyReused(
-                f"the idempotency_key of task {self.task.name} was used for a job with other arguments, {job.id}. "
-                "Each job needs its own key",
-                key=self.new.key,
-                name=self.task.name,
-                alias=self.task.lock_using,
-            )
-
-    def is_void(self, job: Job) -> bool:
-        """Whether a job will never have a result: it was revoked while it was queued, or its process died before it
-        stored the result."""
-        if job.state == "queued" and not self.task.ignore_result:
-            return result_state_unless_slow(self.task, job.id) in READY_STATES
-        if job.state == "done" and job.process and job.seconds_since_end > RESULT_DEADLINE:
-            state = result_state_unless_slow(self.task, job.id)
-            return bool(state) and state not in READY_STATES
-        return False
-
-    def _is_awaited(self) -> bool:
-        """Whether a caller, a chord, a group, a chain or a callback waits for this task id."""
-        return self.id_given or self.job.awaited
-
-    def duplicate(self, job: Job, *, separate: bool = False, sooner: bool = False) -> AsyncResult[Any]:
-        """Return the result of a submission if its job exists already.
-
-        Args:
-            job: the existing job.
-            separate: send a separate message that follows the job, since the job's own starts too late or expires too
-                early.
-            sooner: the job's own message starts too late.
-        """
-        if (self._is_awaited() or separate) and self.task.lock_on_duplicate != "raise":
-            policy = self.task.lock_canvas if self._is_awaited() else "follow"
-            if policy == "follow" and (sooner or not has_results(self.task)):
-                policy = "run"
-            if policy != "fail":
-                follows = policy == "follow"
-                new = replace(self.new, follows=job.id) if follows else replace(self.new, retry_on_conflict=True)
-                signals.send(
-                    signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
-                )
-                return mark(self.publish(new.id, new), duplicated=follows)
-        if (self.task.lock_on_duplicate == "raise" and not self.ticking) or self._is_awaited():
-            raise DuplicateTask(
-                f"task {self.task.name} is {job.state} already, as {job.id}",
-                task_id=job.id,
-                state=job.state,
-                retry_after=job.retry_after,
-                key=self.new.key,
-                name=self.task.name,
-                alias=self.task.lock_using,
-            )
-        if len(_duplicated) >= _MAX_DUPLICATED:
-            _duplicated.clear()
-        _duplicated.add(self.new.key)
-        arguments = {"task_id": job.id, "state": job.state}
-        signals.send(signals.duplicate_suppressed, self.task, f"a duplicate: {describe(job)}", **arguments)
-        return mark(self.task.AsyncResult(job.id), duplicated=True)
-
-
-def mark(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
-    """Set ``result.deduplicated``: whether the job had been submitted before."""
-    result.deduplicated = duplicated  # type: ignore[attr-defined]
-    return result

@@ -20,7 +20,8 @@ from .keys import key_of
 from .options import P, R_co, TaskOptions, is_celerys_own, validate
 from .run import run
 from .run_lock import RunLock
-from .submit import mark, submit
+from .submission import mark
+from .submit import is_usual, submit, submit_usual
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,12 +137,16 @@ class LockedTask(TaskOptions[P, R_co]):
             if result.deduplicated:
                 log.info("order %s was charged already", order_id)
         """
+        has_options = options or not (task_id is link is link_error is producer is shadow is idempotency_key is None)
+        takes_no_lock = self.plain or self.app.conf.task_always_eager
+        if not has_options and not takes_no_lock and is_usual(self):
+            return submit_usual(self, args or (), kwargs or {}, partial(super().apply_async, args, kwargs))
         lock_options = call_options(self, options)
         options = {"link": link, "link_error": link_error, **options}
         for name in lock_options:
             del options[name]
         send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
-        if self.plain or self.app.conf.task_always_eager:
+        if takes_no_lock:
             if lock_options:
                 task_id = task_id or uuid()
                 header = Header(key_of(self, args or (), kwargs or {}, None)[0], task_id, options=lock_options)

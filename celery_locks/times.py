@@ -43,6 +43,10 @@ class Times(NamedTuple):
         return {"countdown": None, "eta": due, "expires": until}
 
 
+AT_ONCE: Final = Times()
+"""The times of a message that may be run at once and doesn't expire."""
+
+
 def times_of(task: TaskOptions, options: Mapping[str, Any]) -> Times:
     """The times that options of ``apply_async`` ask for."""
     due = options.get("countdown") or options.get("eta")

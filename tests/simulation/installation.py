@@ -14,7 +14,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat, job_record, submit, take_key, task_settings
+from celery_locks import beat, job_record, submission, submit, take_key, task_settings
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
@@ -88,7 +88,7 @@ class Installation:
         """Start another simulation."""
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
-        submit._duplicated.clear()
+        submission._duplicated.clear()
         wait_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         tokens._tokens._source = "t", number
