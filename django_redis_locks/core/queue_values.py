@@ -40,17 +40,28 @@ class Waiter:
         channel: the prefix of the inbox channels that receive messages about the lock.
         lease: the requested lease in milliseconds; 0 if the waiter must not adopt a lock without a request.
         request: the request object, which only the caller references. The waiter is removed when it is collected.
+        own_line: identifies the local queue of this waiter alone; "" if it shares the queue of its loop or of the threads.
 
     Attributes:
+        line: identifies its queue among the local queues of the lock: the loop, None for the threads, or ``own_line``.
         terms: the terms on which the store grants the lock to it; None if the store wakes it instead.
     """
 
-    __slots__ = ("attempt", "caller", "channel", "event", "lease", "lock_id", "loop", "queue", "terms")
+    __slots__ = ("attempt", "caller", "channel", "event", "lease", "line", "lock_id", "loop", "queue", "terms")
 
-    def __init__(self, lock_id: LockId, loop: object, channel: str, lease: int = 0, request: object = None) -> None:
+    def __init__(
+        self,
+        lock_id: LockId,
+        loop: object,
+        channel: str,
+        lease: int = 0,
+        request: object = None,
+        own_line: str = "",
+    ) -> None:
         self.caller: Callable[[], object] = _always if request is None else weakref.ref(request)
         self.lock_id = lock_id
         self.loop = loop
+        self.line: object = own_line or loop
         self.channel = channel
         self.lease = lease
         self.terms: GrantTerms | None = None
@@ -156,8 +167,8 @@ class Attempt(NamedTuple):
 
     Attributes:
         entry: the entry of this queue, which the store registers if the lock is busy; None without a subscription.
-        enqueued_at: when the store registered the queue, on the store's clock; 0 if it isn't registered. ``LAST`` in the
-            last attempt of the last waiter, which removes the entry.
+        enqueued_at: when the store registered the queue, or is to register it, on the store's clock; 0 for now. ``LAST``
+            in the last attempt of the last waiter, which removes the entry.
         others_behind: other waiters are behind this one.
         handed: the lock to take over with this request.
         adopted: the lock to adopt without a request; all other attributes have their defaults then.
@@ -182,7 +193,8 @@ class QueuePosition(NamedTuple):
     """The position of a local queue in the store's wait queue of a lock, by the reply to a request.
 
     Attributes:
-        enqueued_at: when the store registered this queue, on the store's clock; 0 if it isn't registered.
+        enqueued_at: when the store registered this queue, on the store's clock; 0 if it isn't registered. If the request
+            registered nothing, a kind of lock may return the time of its arrival, at which a later one registers.
         other_queues: other queues are registered.
         sent: when that request was sent, on the engine's clock, if the lock was busy.
         fence: the fence of the holder in that reply; 0 if the lock was granted.

@@ -1,5 +1,6 @@
 """The table of the local wait queues (``WaitQueue``) of one store: one queue per lock and event loop, and one per lock
-for the threads of the process.
+for the threads of the process. A waiter with a *line of its own* has a queue of its own instead, so that the store knows
+each of them, and its order is that of all waiters of all processes.
 
 Loops and threads don't share a queue, because a blocked loop at its head would hold up every waiter behind it. Only the
 head of a queue sends requests; the other waiters cost nothing. A queue counts its wake-ups, and the head tries again
@@ -49,7 +50,7 @@ class LocalQueues:
     """All queues of one store in this process."""
 
     def __init__(self) -> None:
-        self._queues: dict[LockId, dict[object, WaitQueue]] = {}
+        self._queues: dict[LockId, dict[object, WaitQueue]] = {}  # by lock and line
         self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
         self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # the keys with which a lock that was granted is freed
         self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
@@ -90,21 +91,21 @@ class LocalQueues:
         return True
 
     def _enqueue(self, waiter: Waiter, engine: QueueEngine) -> None:
-        lock_id, loop = waiter.lock_id, waiter.loop
-        by_loop = self._queues.get(lock_id)
-        if by_loop is None:
-            by_loop = self._queues[lock_id] = {}
-        queue = by_loop.get(loop)
+        lock_id, line = waiter.lock_id, waiter.line
+        by_line = self._queues.get(lock_id)
+        if by_line is None:
+            by_line = self._queues[lock_id] = {}
+        queue = by_line.get(line)
         if queue is not None:
             self._append(waiter, queue, engine)
             return
-        if by_loop:
-            self._drop_closed_loops(lock_id, by_loop, engine)
-        queue = by_loop[loop] = WaitQueue(loop, () if waiter.terms is None else waiter.terms.keys)
+        if by_line:
+            self._drop_closed_loops(lock_id, by_line, engine)
+        queue = by_line[line] = WaitQueue(line, waiter.loop, () if waiter.terms is None else waiter.terms.keys)
         if queue.keys:
             _remember(self._grant_keys, lock_id, queue.keys)
         first = self._first_waiters.get(lock_id)
-        if first is not None and first.loop is loop:
+        if first is not None and first.line is line:
             found = self._first_waiters.pop(lock_id, None)  # without the mutex, end_uncontended() may have removed it
             if found is first and first is not waiter:
                 self._append(first, queue, engine)
@@ -124,11 +125,11 @@ class LocalQueues:
 
     def _drop_abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine) -> None:
         with self._mutex:
-            by_loop = self._queues.get(lock_id, {})
-            if by_loop.get(queue.loop) is queue and not queue.has_waiter():
+            by_line = self._queues.get(lock_id, {})
+            if by_line.get(queue.line) is queue and not queue.has_waiter():
                 queue.report_leftovers(lock_id, engine)
-                del by_loop[queue.loop]
-                if not by_loop:
+                del by_line[queue.line]
+                if not by_line:
                     self._queues.pop(lock_id, None)
             else:
                 queue.notify_head()
@@ -143,21 +144,21 @@ class LocalQueues:
                 self._remove(waiter.queue, effect, engine)
             elif self._first_waiters.get(lock_id) is waiter:
                 self._first_waiters.pop(lock_id, None)  # without the mutex, end_uncontended() may have removed it
-            by_loop = self._queues.get(lock_id)
-            if by_loop is not None:
-                found = by_loop.get(waiter.loop)
+            by_line = self._queues.get(lock_id)
+            if by_line is not None:
+                found = by_line.get(waiter.line)
                 if found is not None and not found.has_waiter():
-                    del by_loop[waiter.loop]
-                if by_loop:
-                    self._drop_closed_loops(lock_id, by_loop, engine)
-                if not by_loop:
+                    del by_line[waiter.line]
+                if by_line:
+                    self._drop_closed_loops(lock_id, by_line, engine)
+                if not by_line:
                     _remember(self._contended_until, lock_id, clock.now() + engine.tuning.contention_memory)
                     self._queues.pop(lock_id, None)
 
-    def _drop_closed_loops(self, lock_id: LockId, by_loop: dict[object, WaitQueue], engine: QueueEngine) -> None:
-        for stale in [queue for queue in by_loop.values() if queue.loop_closed()]:
+    def _drop_closed_loops(self, lock_id: LockId, by_line: dict[object, WaitQueue], engine: QueueEngine) -> None:
+        for stale in [queue for queue in by_line.values() if queue.loop_closed()]:
             stale.report_leftovers(lock_id, engine)  # before it is forgotten: see leave()
-            del by_loop[stale.loop]
+            del by_line[stale.line]
 
     def _remove(self, queue: WaitQueue, effect: LeaveQueue, engine: QueueEngine) -> None:
         waiter, position = effect.waiter, effect.position
@@ -209,7 +210,8 @@ class LocalQueues:
 
     def notify_waiters(self, effect: NotifyWaiters, engine: QueueEngine) -> None:
         """Wake the waiters of a freed lock. If the store has granted it to a waiter, the queues that are registered there
-        sleep on."""
+        sleep on; a waiter with a line of its own sleeps on in any case, because whatever frees the lock grants it to the
+        first in line."""
         lock_id, entry = effect.lock_id, effect.entry
         with self._mutex:
             if entry is not None and not entry.used and not any(queue.knows(entry) for queue in self._of(lock_id)):
@@ -217,7 +219,7 @@ class LocalQueues:
             if effect.passed_on:
                 _remember(self._contended_until, lock_id, clock.now() + engine.tuning.contention_memory)
             for queue in self._of(lock_id):
-                if not effect.passed_on:
+                if not effect.passed_on and not (queue.has_own_line and queue.enqueued_at):
                     queue.wake()
                 elif queue.entry is None and queue.granted is None:  # its head sends a request, which registers it
                     queue.next_try = clock.now()

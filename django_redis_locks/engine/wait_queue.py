@@ -1,4 +1,5 @@
-"""One local wait queue: the threads of this process that wait for one lock, or the tasks of one event loop."""
+"""One local wait queue: the threads of this process that wait for one lock, the tasks of one event loop, or a single
+waiter that has a queue of its own."""
 
 from __future__ import annotations
 
@@ -68,6 +69,7 @@ class WaitQueue(QueueOutage):
     """The waiters of one lock, in the order of their arrival. Only the head sends requests.
 
     Args:
+        line: identifies the queue among the local queues of the lock, as ``Waiter.line``.
         loop: the event loop of the waiting tasks, or None for threads.
         keys: the keys of the command that removes the queue from the store's wait queue, as in ``GrantTerms``; empty if
             the store grants nothing to its waiters.
@@ -84,6 +86,9 @@ class WaitQueue(QueueOutage):
     wake-up."""
     enqueued_at = 0
     """When the store registered this queue, on the store's clock; 0 if it isn't registered."""
+    place = 0
+    """When the first request of a waiter with a queue of its own arrived, on the store's clock: its place in the store's
+    wait queue, also if it is registered later, or again."""
     asking: Waiter | None = None
     """The head whose request isn't answered yet."""
     granted: DirectGrant | None = None
@@ -96,7 +101,8 @@ class WaitQueue(QueueOutage):
     """What a head has learned that holds for its followers, too, so that they needn't ask."""
     _number = ""
 
-    def __init__(self, loop: object, keys: tuple[str, ...]) -> None:
+    def __init__(self, line: object, loop: object, keys: tuple[str, ...]) -> None:
+        self.line = line
         self.loop = loop
         self.keys = keys
         self.waiters: list[Waiter] = []
@@ -152,7 +158,8 @@ class WaitQueue(QueueOutage):
         self.asking = waiter
         others_behind = self.waiters[-1] is not waiter
         last = bool(token) and not others_behind and clock.now() >= until
-        waiter.attempt = Attempt(entry, LAST if last else self.enqueued_at, others_behind, self.handed, None, token)
+        enqueued_at = LAST if last else self.enqueued_at or self.place
+        waiter.attempt = Attempt(entry, enqueued_at, others_behind, self.handed, None, token)
         return waiter.attempt
 
     def _entry_to_register(self, waiter: Waiter, engine: QueueEngine) -> Entry | None:
@@ -189,6 +196,8 @@ class WaitQueue(QueueOutage):
 
     def record_reply(self, waiter: Waiter, position: QueuePosition) -> None:
         """Record the store's reply to the waiter's last attempt, if it made one."""
+        if self.has_own_line:
+            self.place = self.place or position.enqueued_at
         attempt = waiter.attempt
         if attempt is None:
             return
@@ -223,6 +232,11 @@ class WaitQueue(QueueOutage):
     def knows(self, entry: Entry) -> bool:
         """Return whether the queue uses an entry of the store's wait queue."""
         return entry is self.entry or (self.granted is not None and self.granted.entry is entry)
+
+    @property
+    def has_own_line(self) -> bool:
+        """Whether this is the queue of a single waiter."""
+        return self.line is not self.loop
 
     def drop_abandoned_heads(self) -> None:
         """Remove heads whose caller is gone: an exception interrupted their leaving."""

@@ -236,10 +236,15 @@ def one_queue_for_all_loops(patch: pytest.MonkeyPatch) -> None:
     real = LocalQueues._enqueue
 
     def join(self: LocalQueues, waiter: Waiter, *args: Any) -> None:
-        waiter.loop = None
+        waiter.loop = waiter.line = None
         real(self, waiter, *args)
 
     patch.setattr(LocalQueues, "_enqueue", join)
+
+
+def newcomer_takes_a_free_fair_lock(patch: pytest.MonkeyPatch) -> None:
+    """[L32] A free lock goes to the next request, although others wait."""
+    patch.setattr(memory_store.Store, "is_first_in_line", lambda *_: True)
 
 
 def cleanup_interrupted(patch: pytest.MonkeyPatch) -> None:

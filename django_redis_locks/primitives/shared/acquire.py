@@ -57,7 +57,8 @@ def new_request(
     waiter = None
     if wait > 0:
         lease = options.lease if options.auto_release else 0  # 0: it can't be adopted without a request
-        waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request)
+        own_line = "" if spec.steps.shares_line else request.token
+        waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request, own_line)
     if spec.lock_id in registry.known:
         return request if _may_ask(lock, request, blocking, loop) else None
     if loop is not running or performer.outage.suspected:

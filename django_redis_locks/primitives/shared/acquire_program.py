@@ -125,7 +125,7 @@ def _hold_of_attempt(
     elif position.other_queues:
         if handed is not None:
             hold.hand_overs = handed.hold.hand_overs + 1
-    elif attempt.entry is not None or handed is not None:
+    elif spec.steps.shares_line and (attempt.entry is not None or handed is not None):
         hold.reserved_fences = RESERVED_FENCES
         spec.performer.listen_for(spec.lock_id)
     return hold

@@ -22,6 +22,11 @@ class LockSteps(Protocol):
     """The steps of one lock in the store. None of them has state: a step may be repeated without another effect."""
 
     @property
+    def shares_line(self) -> bool:
+        """Whether the waiters of a loop, or all threads, share one place in the store's wait queue, and hand the lock over
+        to each other. Otherwise the store knows each waiter, and grants the lock to exactly that one."""
+
+    @property
     def prepared(self) -> PreparedCommands | None:
         """The commands of the straight acquire and release, since their first use."""
 

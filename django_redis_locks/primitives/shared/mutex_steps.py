@@ -15,7 +15,7 @@ clocks of the servers (Kleppmann, "How to do distributed locking", 2016). Fences
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...core import clock, forks, owners
 from ...core import holder as holders
@@ -60,6 +60,7 @@ class MutexSteps:
     """
 
     kind = KIND
+    shares_line: ClassVar = True
 
     __slots__ = ("_free_keys", "_keys", "_name", "_options", "_performer", "prepared", "release_keys")
 

@@ -138,7 +138,8 @@ def releasing(spec: LockSpec, hold: Hold, loop: object, first: FirstReply | None
     if first is None:
         if hold.watched:
             spec.performer.unwatch(hold)
-        if spec.lock_id in spec.performer.queued and (yield from _handing_over(spec, hold, loop)):
+        handing_over = spec.steps.shares_line and spec.lock_id in spec.performer.queued
+        if handing_over and (yield from _handing_over(spec, hold, loop)):
             return True
         before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
         hold.release_sent_in_time = before or in_time

@@ -99,7 +99,8 @@ class Turns:
             return None
         if self.uncontended:
             self.uncontended = False
-            return (yield from Wait(waiter, self.give_up))
+            position, request.position = request.position, None
+            return (yield from Wait(waiter, self.give_up, None, position))
         if not attempt.address and not self.subscribed:
             self.subscribed = True
             # a change before the subscription sent no message

@@ -68,7 +68,19 @@ _DEAD_LOCALS = {
 _QUEUE_COUNTERS = ("wakeups_answered", "wakeups_seen", "wakeups")
 """Counters of a queue that are only incremented and compared with each other."""
 
-_QUEUE_ATTRIBUTES = ("loop", "next_try", "waiters", "entry", "enqueued_at", "asking", "granted", "handed", "number")
+_QUEUE_ATTRIBUTES = (
+    "line",
+    "loop",
+    "next_try",
+    "waiters",
+    "entry",
+    "enqueued_at",
+    "place",
+    "asking",
+    "granted",
+    "handed",
+    "number",
+)
 """The other attributes of a queue that are part of its fingerprint."""
 
 _KNOWN_QUEUE_ATTRIBUTES = {*_QUEUE_COUNTERS, *_QUEUE_ATTRIBUTES, "_number", "failure", "keys"}

@@ -144,8 +144,8 @@ def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
 
 
 def _queue_numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:
-    for by_loop in process.engine._queues._queues.values():
-        for queue in by_loop.values():
+    for by_line in process.engine._queues._queues.values():
+        for queue in by_line.values():
             yield int(queue.number, 16)
     for contender in process.contenders:
         if contender.queue_number:
