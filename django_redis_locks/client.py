@@ -18,16 +18,18 @@ from .core.arguments import validate_choice, validate_flag
 from .core.detached import decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
-from .lock_maker import HoldUntil, LockMaker, OnBackendError, Options
+from .lock_kinds import KINDS
+from .lock_maker import LockMaker
+from .mutex_maker import HoldUntil, OnBackendError, Options
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.shared.lock_spec import LockSpec
-from .primitives.shared.mutex_steps import KIND, MutexSteps
+from .primitives.shared.mutex_steps import MutexSteps
 from .primitives.shared.requests import LockOptions
-from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
+    from .conf.decorator_options import LockKind
     from .core.durations import Duration
     from .core.grant import OnLost
     from .engine.engine import Engine
@@ -88,19 +90,23 @@ class Locks(LockMaker):
         address = self._address(key, name)
         return Latch(self.engine, *address, self._options_of(address.name, _NO_OPTIONS))
 
-    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+    def _make(
+        self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool, kind: LockKind = "lock"
+    ) -> Lock:
+        if kind in FEATURES:
+            require(self, kind)
         make_parts = self._cached_parts if options[-1] is None else self._lock_parts  # notes rarely recur
         try:
-            kind, spec = make_parts(key, name, *options)
+            made, spec = make_parts(kind, key, name, *options)
         except TypeError:  # not hashable, or wrong
-            kind, spec = self._lock_parts(key, name, *options)
+            made, spec = self._lock_parts(kind, key, name, *options)
         if on_lost is not None:
             if not spec.options.auto_release:
                 raise TypeError(
                     "a lock with auto_release=False always ends with its lease, so on_lost is never called: leave it out"
                 )
             spec = replace(spec, options=replace(spec.options, on_lost=validate_on_lost(on_lost)))
-        return kind(spec, reentrant)
+        return made(spec, reentrant)
 
     def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
         """Return the lock of a detached hold, and the token with which it is attached."""
@@ -109,7 +115,7 @@ class Locks(LockMaker):
             raise ValueError(
                 f"this text is of a lock of alias {found.alias!r}: write locks[{found.alias!r}].attach(text)"
             )
-        if found.kind != KIND:
+        if found.kind not in KINDS:
             raise ValueError(f"this text is of a lock of kind {found.kind!r}, which this version can't attach")
         address = self._address(found.key, found.name)
         options = replace(
@@ -120,16 +126,18 @@ class Locks(LockMaker):
             note=found.note,
             on_lost=validate_on_lost(on_lost),
         )
-        return Lock(self._spec(address, options)), found.token
+        steps, usual, _ = KINDS[found.kind]
+        return usual(self._spec(address, options, steps)), found.token
 
-    def _lock_parts(self, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
+    def _lock_parts(self, kind: LockKind, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
         """Return what locks of equal arguments share: their class and their spec."""
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
-        return TransactionLock if lock_options.database else Lock, self._spec(address, lock_options)
+        steps, usual, deferred = KINDS[kind]
+        return deferred if lock_options.database else usual, self._spec(address, lock_options, steps)
 
-    def _spec(self, address: LockAddress, options: LockOptions) -> LockSpec:
-        return LockSpec(self.engine, *address, options, MutexSteps(self.engine, address.keys, address.name, options))
+    def _spec(self, address: LockAddress, options: LockOptions, steps: type[MutexSteps] = MutexSteps) -> LockSpec:
+        return LockSpec(self.engine, *address, options, steps(self.engine, address.keys, address.name, options))
 
     def _options_of(self, name: str, options: Any) -> LockOptions:
         make_options = self._cached_options if options[-1] is None else self._lock_options

@@ -23,13 +23,15 @@ from .core.forks import ForkSafeLock
 from .core.tuning import Tuning
 from .engine.engine import Engine
 from .engine.exit_release import exit_at
-from .lock_maker import LockMaker, Options
+from .lock_maker import LockMaker
+from .mutex_maker import Options
 
 if TYPE_CHECKING:
     from .backends.base import Backend
+    from .conf.decorator_options import LockKind
     from .core.durations import Duration
     from .core.grant import OnLost
-    from .lock_maker import OnBackendError
+    from .mutex_maker import OnBackendError
     from .primitives.latch import Latch
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
@@ -40,8 +42,8 @@ DEFAULT = "default"
 class LockHandler(LockMaker):
     """The locks, records and latches of all aliases of ``REDIS_LOCKS``. ``locks`` is its one object.
 
-    ``locks["reports"]`` gives those of an alias; ``locks.lock()``, ``rlock()``, ``record()`` and ``latch()`` are those
-    of "default".
+    ``locks["reports"]`` gives those of an alias; ``locks.lock()``, ``rlock()``, ``fair_lock()``, ``record()`` and
+    ``latch()`` are those of "default".
 
     Example::
 
@@ -76,12 +78,14 @@ class LockHandler(LockMaker):
         """Iterate over the names of the aliases."""
         return iter(self.configuration())
 
-    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+    def _make(
+        self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool, kind: LockKind = "lock"
+    ) -> Lock:
         try:
             client = self._clients[DEFAULT]
         except KeyError:
             client = self[DEFAULT]
-        return client._make(key, name, options, on_lost, reentrant)
+        return client._make(key, name, options, on_lost, reentrant, kind)
 
     def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
         return self[DEFAULT]._attachable(text, on_lost)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import deferred_release, open_transactions
+from .primitives.fair_lock import FairLock
 from .primitives.lock import Lock
 
 if TYPE_CHECKING:
@@ -31,3 +32,9 @@ class TransactionLock(Lock):
         """Release the grant now: asynchronous code has no transactions."""
         open_transactions.warn_asynchronous(self.name)
         await Lock.arelease_grant(self, grant)
+
+
+class TransactionFairLock(TransactionLock, FairLock):
+    """A fair lock with the same deferred release."""
+
+    __slots__ = ()

@@ -76,6 +76,7 @@ class Subscriber:
 
 
 FEATURES: Final = {
+    "fair": "fair locks need Redis",
     "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
     "records": "records need Redis",

@@ -11,6 +11,8 @@ from ..core.arguments import validate_choice
 from ..core.errors import LockNotAcquired
 from ..core.suggestions import closest, did_you_mean
 
+LockKind: TypeAlias = Literal["lock", "fair"]
+
 HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 
 Handler: TypeAlias = Callable[[Any, LockNotAcquired], Any]
@@ -25,6 +27,7 @@ VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRA
 class DecoratorOptions:
     """The options of one ``@redis_lock``, or of ``LOCKS[name]``. None means that an option isn't given."""
 
+    kind: LockKind | None = None
     reentrant: bool | None = None
     auto_release: bool | None = None
     methods: frozenset[str] | None = None
@@ -65,6 +68,15 @@ EMPTY_OPTIONS: Final = DecoratorOptions()
 def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any:
     value = getattr(first, name)
     return getattr(second, name) if value is None else value
+
+
+def validate_kind(value: Any, what: str = "kind") -> LockKind:
+    """Return the kind of the lock.
+
+    Raises:
+        ValueError: not one of ``LockKind``.
+    """
+    return validate_choice(value, what, get_args(LockKind))  # type: ignore[return-value]
 
 
 def validate_status(value: object, what: str = "status") -> int:

@@ -14,6 +14,7 @@ from . import decorator_options
 from .decorator_options import EMPTY_OPTIONS, DecoratorOptions
 
 DECORATOR_KEYS = (
+    "KIND",
     "REENTRANT",
     "AUTO_RELEASE",
     "METHODS",
@@ -62,6 +63,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
         fail_open=converted("ON_BACKEND_ERROR", lambda value: value == "open"),
         metadata=converted("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
         decorator_options=DecoratorOptions(
+            kind=converted("KIND", decorator_options.validate_kind),
             reentrant=converted("REENTRANT", bool),
             auto_release=converted("AUTO_RELEASE", bool),
             methods=converted("METHODS", decorator_options.validate_methods),

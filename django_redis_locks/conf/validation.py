@@ -123,6 +123,7 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key, id, check in (
+        ("KIND", "E066", decorator_options.validate_kind),
         ("HOLD", "E021", decorator_options.validate_hold),
         ("STATUS", "E023", decorator_options.validate_status),
         ("RETRY_AFTER", "E024", decorator_options.validate_retry_after),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..client import FIXED_LEASE, validate_on_backend_error, validate_on_lost
 from ..conf import decorator_options
-from ..conf.decorator_options import DecoratorOptions, HoldUntil
+from ..conf.decorator_options import DecoratorOptions, HoldUntil, LockKind
 from ..core import durations, key_templates
 from ..core.arguments import validate_flag
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ..client import Locks
     from ..core.durations import Duration
     from ..core.grant import OnLost
-    from ..lock_maker import OnBackendError
+    from ..mutex_maker import OnBackendError
     from ..primitives.lock import Lock
 
 
@@ -31,6 +32,7 @@ class DecoratorArguments:
         self,
         *,
         key: Any,
+        kind: LockKind | None,
         expire: Duration | None,
         wait: Duration | None,
         renew: bool | None,
@@ -71,6 +73,7 @@ class DecoratorArguments:
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
         self.options = DecoratorOptions(
+            kind=None if kind is None else decorator_options.validate_kind(kind),
             reentrant=None if reentrant is None else validate_flag(reentrant, "reentrant"),
             auto_release=None if auto_release is None else validate_flag(auto_release, "auto_release"),
             methods=None if methods is None else decorator_options.validate_methods(methods),
@@ -104,10 +107,11 @@ class DecoratorArguments:
         wait = self.wait
         if wait is None and client.overrides(name).wait is None:
             wait = 0
+        make = client.fair_lock if options.kind == "fair" else client.lock
         if options.keeps_lock:
-            return client.lock(key, wait=wait, name=name, **{**self.lock_options, "renew": False})
-        make = client.rlock if options.reentrant else client.lock
-        return make(key, wait=wait, name=name, **self.lock_options)
+            return make(key, wait=wait, name=name, **{**self.lock_options, "renew": False})
+        lock = make(key, wait=wait, name=name, **self.lock_options)
+        return replace(lock, reentrant=True) if options.reentrant else lock
 
 
 def _check_max_hold(max_hold: Duration, expire: object, renew: bool | None, auto_release: bool | None) -> None:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
-    from ..conf.decorator_options import HoldUntil
+    from ..conf.decorator_options import HoldUntil, LockKind
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
     from ..core.grant import OnLost
-    from ..lock_maker import OnBackendError
+    from ..mutex_maker import OnBackendError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +50,7 @@ class _Options(TypedDict, total=False):
     """The options that don't change the return type of the decorated function."""
 
     key: str | Callable[..., Any] | None
+    kind: LockKind | None
     expire: Duration | None
     wait: Duration | None
     renew: bool | None
@@ -106,6 +107,7 @@ def redis_lock(
     /,
     *,
     key: Any = None,
+    kind: LockKind | None = None,
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
@@ -136,6 +138,8 @@ def redis_lock(
         key: a template that is filled from the arguments, ``"order:{order_id}"``, which may also be the first
             positional argument; or a callable that takes the arguments and returns the key, only as ``key=``. By
             default all calls of the function share one lock.
+        kind: ``"fair"`` makes calls that wait get the lock in the order of their arrival at the store, as
+            ``locks.fair_lock``. By default ``"lock"``.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings'
             ``EXPIRE``, renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.
@@ -171,8 +175,8 @@ def redis_lock(
     Raises:
         TypeError: at decoration: the target can't be decorated, the template names no argument, or ``max_hold`` is given for
             a lease that isn't renewed.
-        ValueError: at decoration: a time or a status is out of range, ``hold``, ``on_conflict``, ``on_backend_error``
-            or ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
+        ValueError: at decoration: a time or a status is out of range, ``kind``, ``hold``, ``on_conflict``,
+            ``on_backend_error`` or ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
     """
     if unknown:
         refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))
@@ -184,6 +188,7 @@ def redis_lock(
         raise TypeError("@redis_lock was given a lambda to decorate: pass a callable that makes keys as key=lambda ...")
     arguments = DecoratorArguments(
         key=key,
+        kind=kind,
         expire=expire,
         wait=wait,
         renew=renew,

@@ -27,8 +27,13 @@ class CompletedHold(NamedTuple):
     queue_name: str
 
 
+FAIR = "fair"
+"""The key of a fair lock. All other locks are plain ones."""
+
+
 def _lock(key: str) -> Lock:
-    return locks.lock(key, expire=LEASE, wait=LEASE)
+    make = locks.fair_lock if key == FAIR else locks.lock
+    return make(key, expire=LEASE, wait=LEASE)
 
 
 def ping() -> float:
@@ -52,6 +57,19 @@ def _took(key: str, asked: float, grant: Grant | None) -> CompletedHold | None:
         return None
     grants[key] = grant
     return CompletedHold(asked, got, grant.fence or 0, "")
+
+
+def visit(key: str) -> CompletedHold | None:
+    """Acquire a lock, and release it."""
+    hold = acquire(key)
+    release(key)
+    return hold
+
+
+async def avisit(key: str) -> CompletedHold | None:
+    hold = await aacquire(key)
+    await arelease(key)
+    return hold
 
 
 def release(key: str) -> float:

@@ -107,11 +107,11 @@ class Worker:
                 future.set_exception(ProcessLookupError(f"the worker {self.name} has ended"))
 
 
-def wait_until_registered(direct: redis.Redis, size: int) -> None:
+def wait_until_registered(direct: redis.Redis, size: int, waiters: str = WAITERS) -> None:
     """Wait until this number of queues is registered."""
     deadline = clock.now() + PATIENCE
-    while direct.zcard(WAITERS) != size:
-        assert clock.now() < deadline, f"in line are {direct.zrange(WAITERS, 0, -1)}, not {size}"
+    while direct.zcard(waiters) != size:
+        assert clock.now() < deadline, f"in line are {direct.zrange(waiters, 0, -1)}, not {size}"
         time.sleep(0.0005)
 
 

@@ -57,11 +57,17 @@ def backend(request: pytest.FixtureRequest) -> dict[str, Any]:
     return entry
 
 
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """The method of ``locks`` that makes what ``face.lock`` returns."""
+    return getattr(request, "param", "lock")
+
+
 @pytest.fixture(params=FACES)
 def face(
-    request: pytest.FixtureRequest, backend: dict[str, Any], settings: Any, loop: asyncio.AbstractEventLoop
+    request: pytest.FixtureRequest, backend: dict[str, Any], settings: Any, loop: asyncio.AbstractEventLoop, kind: str
 ) -> Iterator[Face]:
-    face = Face(backend, settings, request.param, loop)
+    face = Face(backend, settings, request.param, loop, kind)
     yield face
     face.close()
 

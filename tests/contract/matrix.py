@@ -154,6 +154,10 @@ FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
 on_memory = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
 """For checks that precede any request."""
+each_mutex = pytest.mark.parametrize(
+    "kind", ["lock", pytest.param("fair_lock", marks=pytest.mark.needs("fair"))], indirect=True
+)
+"""For checks in which the kinds differ in how they work, and not in what they promise."""
 threads_only = pytest.mark.parametrize("face", FACES[:1], indirect=True)
 tasks_only = pytest.mark.parametrize("face", FACES[1:], indirect=True)
 
@@ -165,9 +169,12 @@ _prefixes = (f"alone{number}" for number in itertools.count(1))
 class Face:
     """The locks of one backend, and callers of one type."""
 
-    def __init__(self, entry: dict[str, Any], settings: Any, kind: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, entry: dict[str, Any], settings: Any, caller: Any, loop: asyncio.AbstractEventLoop, kind: str = "lock"
+    ) -> None:
         self._entry = entry
         self._settings = settings
+        self._caller = caller
         self._kind = kind
         self._loop = loop
         self._callers: list[Caller] = []
@@ -177,7 +184,7 @@ class Face:
 
     @property
     def is_async(self) -> bool:
-        return self._kind is Task
+        return self._caller is Task
 
     def configure(self, **entry: Any) -> None:
         """Set options of the alias, such as ``METADATA``."""
@@ -193,7 +200,8 @@ class Face:
         self._settings.REDIS_LOCKS = {**self._settings.REDIS_LOCKS, alias: {**self._entry, "KEY_PREFIX": alias}}
 
     def lock(self, key: Any = _OWN, **options: Any) -> Lock:
-        return locks.lock(self.key if key is _OWN else key, **options)
+        make: Callable[..., Lock] = getattr(locks, self._kind)
+        return make(self.key if key is _OWN else key, **options)
 
     def rlock(self, **options: Any) -> Lock:
         return locks.rlock(self.key, **options)
@@ -202,7 +210,7 @@ class Face:
         return locks.record(self.key)
 
     def caller(self) -> Caller:
-        caller: Caller = self._kind(self._loop)
+        caller: Caller = self._caller(self._loop)
         self._callers.append(caller)
         return caller
 

@@ -64,8 +64,9 @@ LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", "lock/transfer", *REA
 the lock of any holder."""
 
 LATCHES = {"latch/set", "latch/count_down", "latch/get"}
+ACQUIRES = {"lock/acquire", "lock/acquire_fair"}
 ANSWERS_THAT_MAY_BE_LOST = {
-    "lock/acquire",
+    *ACQUIRES,
     "lock/release",
     "lock/renew",
     "lock/adopt",
@@ -106,7 +107,7 @@ class FaultSchedule:
             place = re.sub(rb"\b(thing:|alone)\d+", rb"\1", key)  # the tests number their keys
             chance = self._chances[name, key] = random.Random(f"{self._seed} {name} {place!r}")
         mild, severe = chance.random() < MILD, chance.random() < SEVERE
-        if name == "lock/acquire":
+        if name in ACQUIRES:
             self._leases[key] = int(value[3 + int(value[2]) + 1])
             if severe and not self._once_only and key not in self._suffered:
                 self._suffered.add(key)

@@ -19,6 +19,7 @@ from tests.contract.matrix import (
     Caller,
     Face,
     Thread,
+    each_mutex,
     eventually,
     tasks_only,
     wait_for_renewal,
@@ -77,6 +78,7 @@ def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_i
     assert not alice(lock.locked)
 
 
+@each_mutex
 @pytest.mark.usefixtures("no_polling")
 def test_a_cancelled_waiter_leaves_the_queue(face: Face, alice: Caller, bob: Caller) -> None:
     """[L16] [L29] The next waiter gets the lock."""
@@ -91,6 +93,7 @@ def test_a_cancelled_waiter_leaves_the_queue(face: Face, alice: Caller, bob: Cal
     assert patient.result(PATIENCE)
 
 
+@each_mutex
 def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Caller) -> None:
     """[L16] [X2] It is cancelled between the grant in the store and the reply: the maintenance thread frees the
     lock."""

@@ -6,7 +6,7 @@ import pytest
 
 from django_redis_locks import LockLost
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory
+from tests.contract.matrix import PATIENCE, Caller, Face, each_mutex, eventually, on_memory
 from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost, report_losses
 
 
@@ -31,6 +31,7 @@ def test_force_release_frees_the_lock_and_its_holder_loses_it(
     assert [event.why for event in events if isinstance(event, Lost)] == ["taken"]
 
 
+@each_mutex
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts on wake-ups")
 def test_force_release_wakes_a_waiter_and_notifies_the_holder(face: Face, alice: Caller, bob: Caller) -> None:
@@ -56,6 +57,7 @@ def test_force_release_is_noticed_by_a_holder_without_waiters(face: Face, manual
     assert grant.lost
 
 
+@each_mutex
 def test_force_release_with_a_fence_frees_only_that_hold(face: Face, alice: Caller, bob: Caller) -> None:
     """Not a later hold, and not any hold with the fence 0: only None means any holder. The next few fences are reserved
     for local hand-overs. After a lost reply the result may be wrong, but the lock isn't freed."""

@@ -16,12 +16,23 @@ import pytest
 
 from django_redis_locks import Grant, LockLost, clock, inspection
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, threads_only, wait_for_renewal
+from tests.contract.matrix import (
+    PATIENCE,
+    Caller,
+    Face,
+    each_mutex,
+    eventually,
+    inside,
+    on_memory,
+    threads_only,
+    wait_for_renewal,
+)
 from tests.probes.engine import Event, Lost
 
 # The end
 
 
+@each_mutex
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts on wake-ups")
 def test_a_fixed_lease_ends_and_the_waiter_gets_the_lock(face: Face, alice: Caller, bob: Caller) -> None:

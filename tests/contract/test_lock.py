@@ -25,7 +25,7 @@ from django_redis_locks import (
     LockNotAcquired,
     LockNotOwned,
 )
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside
+from tests.contract.matrix import PATIENCE, Caller, Face, each_mutex, eventually, inside
 
 # Exclusion
 
@@ -86,6 +86,7 @@ class Counter:
                 self.fences.append(grant.fence)
 
 
+@each_mutex
 def test_many_callers_lose_no_update(face: Face) -> None:
     """Six callers, twenty times each: 120 updates, and the fences rise in their order. Processes are in
     tests/chaos/fuzz."""

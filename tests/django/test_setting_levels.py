@@ -18,6 +18,7 @@ from django_redis_locks import (
     redis_lock,
 )
 from tests.django.helpers import MEMORY, held_elsewhere, in_thread
+from tests.probes.django import kind_of
 
 FIELDS = ("host", "pid", "thread", "name")
 
@@ -170,6 +171,7 @@ def weekday(*args: object) -> bool:
 
 
 DECORATOR_OPTIONS: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
+    ("kind", "fair", "fair", "lock", {}),
     ("reentrant", True, True, False, {}),
     ("auto_release", False, False, True, {"EXPIRE": 5}),
     ("methods", ["post"], {"POST"}, {"PUT"}, {}),
@@ -199,6 +201,20 @@ class TestDecoratorOptions:
         memory_locks(LOCKS={"order": {"REENTRANT": True, "METHODS": ["POST"], "CONDITION": weekday}})
         with locks.lock("order"), pytest.raises(LockAlreadyHeld):
             locks.lock("order").acquire()
+
+    def test_kind_of_a_decorated_call(self, memory_locks: Any) -> None:
+        """[L32] With all other options."""
+        memory_locks(LOCKS={"order": {"KIND": "fair"}, "sms": {"KIND": "fair", "EXPIRE": 60, "AUTO_RELEASE": False}})
+
+        def kind_of_call(**options: Any) -> str:
+            return redis_lock(**options)(lambda: kind_of(current_grant()))()
+
+        assert kind_of_call(key="order") == "FairLock"
+        assert kind_of_call(key="order", kind="lock", reentrant=True) == "Lock"
+        assert kind_of_call(key="cart", kind="fair", reentrant=True) == "FairLock"
+        assert kind_of_call(key="sms", expire=0.05) == "FairLock"
+        with pytest.raises(ValueError, match="kind is one of 'lock', 'fair', not 'first'"):
+            redis_lock("order", kind="first")
 
     def test_changed_settings_take_effect_at_the_next_call(self, memory_locks: Any, rf: RequestFactory) -> None:
         view = redis_lock("order")(lambda request: HttpResponse())

@@ -198,6 +198,7 @@ def _(names: Names) -> None:
 after_each(
     {
         "howto/locks:rlock": lambda names: names["outer"]() > 10**15,
+        "howto/locks:fair": lambda names: names["print_document"]("a") == "A",
         "howto/locks:hand-over": lambda names: not locks.lock("upload:9").locked(),
         "howto/locks:detach": lambda names: not locks.lock("export:7").locked() and names["text"].startswith("lock1."),
         "howto/locks:exit": lambda names: callable(names["handle"]),

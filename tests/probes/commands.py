@@ -17,7 +17,7 @@ from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.steps import STEPS
 from django_redis_locks.core.steps.latches import CountDown, SetLatch
-from django_redis_locks.core.steps.locks import UnexpectedGrant, UnregisterWaiter
+from django_redis_locks.core.steps.locks import AcquireFair, FairWaiter, UnexpectedGrant, UnregisterWaiter
 from django_redis_locks.core.steps.records import PutRecord, TouchRecord
 from django_redis_locks.primitives.shared.latch_commands import LatchReply
 from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
@@ -136,6 +136,7 @@ class RandomCommands:
         lock, record, latch = self.locks[number], self.records[number], self.latches[number]
         steps: dict[Callable[[], Pair], int] = {
             lambda: self.acquire(lock): 10,
+            lambda: self.acquire_fair(lock): 6,
             lambda: self.free(lock): 4,
             lambda: self.both(lock.spec.steps.renew(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock.spec.steps.inspect(), parse=_parse_holder)): 3,
@@ -168,6 +169,14 @@ class RandomCommands:
         )
         args = with_ttl(command.args._replace(lease=self.lease(), holder=holder_text), "waiter")
         return self.both(dataclasses.replace(command, args=args))
+
+    def acquire_fair(self, lock: Lock) -> Pair:
+        keys: Any = lock.keys
+        address = self.address()
+        waiter = FairWaiter(address, self.enqueued_at(), WAIT_QUEUE_TTL) if address else None
+        args = AcquireFair(self.token(), self.lease(), self.chance.choice(["", "nonsense"]), waiter)
+        keys = (keys.lock, keys.fence, keys.waiters, keys.index_key)
+        return self.both(Command("lock/acquire_fair", keys, args, parse_acquire))
 
     def free(self, lock: Lock) -> Pair:
         address = self.address() if self.chance.random() < 0.3 else ""
@@ -349,7 +358,7 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
     match answer:
         case Granted(_, free, position):
             return name, "granted", free, position.other_queues
-        case Busy(position=position) if name == "lock/acquire":
+        case Busy(position=position) if name.startswith("lock/acquire"):
             return name, "busy", bool(position.enqueued_at), position.other_queues
         case LatchReply(left, there, _, _, position):
             return name, bool(left), there, bool(position.enqueued_at)
@@ -364,7 +373,9 @@ _BOOLEANS = False, True
 KINDS = {
     *(("lock/acquire", "granted", free, others) for free in _BOOLEANS for others in _BOOLEANS),
     *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
-    ("lock/acquire", "ForeignValue"),
+    ("lock/acquire_fair", "granted", True, False),
+    *(("lock/acquire_fair", "busy", since, False) for since in _BOOLEANS),
+    *((name, "ForeignValue") for name in ("lock/acquire", "lock/acquire_fair")),
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import dead_holders, inspection, locks, open_transactions
+from django_redis_locks import Grant, dead_holders, inspection, locks, open_transactions
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis import server_info
@@ -84,3 +84,8 @@ def holds_of_dead_processes() -> list[inspection.LockInfo]:
 def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
     """Free these locks, unless they have other holders since."""
     return dead_holders.release_found(found, "")
+
+
+def kind_of(grant: Grant | None) -> str:
+    """The class of the lock of a grant."""
+    return type(grant.lock).__name__ if grant is not None else ""

@@ -120,15 +120,15 @@ def route_prepared_commands(patch: pytest.MonkeyPatch) -> None:
     """Have the engine's handlers execute prepared commands, as they execute all others."""
     handlers, ahandlers = engine().handlers, engine().ahandlers
 
-    def send(prepared: Any, first: str, rest: Any = (), *, messages_first: bool = False) -> Any:
+    def send(prepared: Any, first: str, rest: Any = None, *, messages_first: bool = False) -> Any:
         try:
-            return handlers[Command](prepared._as_command(first, rest))
+            return handlers[Command](prepared._as_command(first, prepared.packed() if rest is None else rest))
         except LockBackendError as failure:
             return failure
 
-    async def asend(prepared: Any, first: str, rest: Any = ()) -> Any:
+    async def asend(prepared: Any, first: str, rest: Any = None) -> Any:
         try:
-            return await ahandlers[Command](prepared._as_command(first, rest))
+            return await ahandlers[Command](prepared._as_command(first, prepared.packed() if rest is None else rest))
         except LockBackendError as failure:
             return failure
 

@@ -96,6 +96,11 @@ def grant_not_passed_on(patch: Patch) -> None:
     patch.setattr(Engine, "_send_unregister", lambda self, *what: None)
 
 
+def newcomer_first(patch: Patch) -> None:
+    """[L32] A caller takes a free fair lock although others wait for it."""
+    patch.setattr(Store, "is_first_in_line", lambda *what: True)
+
+
 def waiter_left_in_queue(patch: Patch) -> None:
     """[E11] After an exception a waiter stays at the head of the queue, although its request was collected."""
     patch.setattr(acquire, "run_twice_if_interrupted", lambda clean_up: None)
@@ -133,6 +138,7 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (late_grant_adopted, "two hold the lock|an old one|isn't above"),
     (grant_never_confirmed, "nothing kept its renewal|it was not taken"),
     (grant_not_passed_on, "isn't adopted"),
+    (newcomer_first, "overtakes"),
     (waiter_left_in_queue, "waits although|fails without a fault|waits .* no more than"),
     (no_local_queue_wakeup, "waits although|isn't adopted"),
     (never_renewed, "nothing kept its renewal"),

@@ -172,6 +172,7 @@ class LockRules:
     def data_lost(self) -> None:
         """The server was emptied or restored from a snapshot: holders detect it at their next renewal."""
         self.last_data_loss = self.now
+        self.world.order.look()
         for name in list(self.keys):
             self.key(name).losses.append(self.now)
             self._look(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ from django_redis_locks import LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.conf import AliasSettings
 from tests.simulation.faces import Face, TaskFace, ThreadFace, run_in_thread
+from tests.simulation.fair_order import FairOrder
 from tests.simulation.faults import Faults
 from tests.simulation.lock_defects import TRIGGERS
 from tests.simulation.lock_plans import Visit, draw_visit
-from tests.simulation.lock_rules import LockRules
+from tests.simulation.lock_rules import LockRules, store_key
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import LOCATION, Server
 from tests.simulation.process import Process
@@ -62,7 +64,10 @@ class LockWorld:
             (),
             "answer",
         )
+        self.fair = seed % 4 == 3 and not triggers
+        """All locks are fair ones."""
         self.rules = LockRules(self)
+        self.order = FairOrder(self.server, [store_key(key) for key in KEYS] if self.fair else [])
         installation.on_event = self.rules.receive
         self.processes = [
             Process(self.server, f"p{number}", self.settings) for number in range(random.choice([2, 2, 3, 4]))
@@ -129,8 +134,8 @@ class LockWorld:
                 return  # its owner ends, and with it the renewal
 
     async def _visit(self, process: Process, face: type[Face], visit: Visit, section: Section) -> None:
-        make = process.locks.rlock if visit.reentrant else process.locks.lock
-        lock = make(visit.key, expire=visit.expire, wait=visit.wait)
+        make = process.locks.fair_lock if self.fair else process.locks.lock
+        lock = replace(make(visit.key, expire=visit.expire, wait=visit.wait), reentrant=visit.reentrant)
         try:
             if visit.block:
                 grant = await face.enter(lock)

@@ -51,6 +51,9 @@ TOO_LONG = Plan(lease=5.3, hold_for=15.0)
 EXTENDS = Plan(lease=5.3, extend=60.0, hold_for=15.0)
 SHORT, SHORT_TOO = Plan(lease=5.3, hold_for=3.0), Plan(lease=5.3, hold_for=6.0)
 IN_LOOP = Plan(loop="a loop")
+FAIR = Plan(fair=True)
+FAIR_STAYS = Plan(fair=True, hold_for=3.0)
+FAIR_IN_LOOP = Plan(fair=True, loop="a loop")
 
 WHOLE_LEASE = 3600.0
 """The store grants locks for the lease that their waiters asked for: no renewal is explored."""
@@ -97,6 +100,11 @@ CASES = {
     "a holder retries its release": case((INSISTS,), (A,), faults=2, kinds={"reply"}, max_states=9_000),
     "two and one, a cancellation": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, min_states=44_000),
     "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, min_states=1_400),
+    "fair: two and one": case((FAIR, FAIR), (FAIR,)),
+    "fair: two by one, one fault": case((FAIR,), (FAIR,), faults=1),
+    "fair: one by two, one fault": case((FAIR, FAIR), faults=1),
+    "fair: the lease of a dead holder ends": case((FAIR_STAYS,), (FAIR, FAIR), faults=1, kinds={"death"}),
+    "fair and not": case((FAIR, A), (FAIR,), faults=1, kinds={"cancel"}),
 }
 
 MORE = {
@@ -118,6 +126,10 @@ MORE = {
     "a waiter gives up, two faults": case((STAYS,), (Plan(hold_for=3.0, wait=1.5),), faults=2, min_states=40_000),
     "a holder extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, min_states=20_000),
     "three in one": case((A, A, A), faults=1, kinds={"cancel", "signal"}, min_states=25_000),
+    "fair: two by one, two faults": case((FAIR,), (FAIR,), faults=2, kinds=ALL - {"slow", "late"}),
+    "fair: two and one, one fault": case((FAIR, FAIR), (FAIR,), faults=1),
+    "fair: three by one, one fault": case((FAIR,), (FAIR,), (FAIR,), faults=1),
+    "fair: a thread and a loop": case((FAIR, FAIR_IN_LOOP), faults=1),
     "a holder retries its release among others": case(
         (INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, min_states=4_000
     ),
@@ -269,6 +281,7 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (unused_grant_kept, ORPHAN, case((A,), (A,), faults=1, kinds={"cancel"})),
     (token_of_unanswered_request_granted, "sleeps", case((STAYS,), (STAYS,), faults=1, kinds={"late"})),
     (one_queue_for_all_loops, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
+    (newcomer_takes_a_free_fair_lock, "overtaken", case((FAIR_STAYS,), (FAIR, FAIR), faults=1, kinds={"death"})),
     (cleanup_interrupted, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
 ]
 

@@ -82,6 +82,7 @@ class MemoryBackend(Backend):
 
 _steps: dict[str, Callable[..., Any]] = {
     "lock/acquire": locks.acquire,
+    "lock/acquire_fair": locks.acquire_fair,
     "lock/release": locks.release,
     "lock/renew": locks.renew,
     "lock/adopt": locks.adopt,

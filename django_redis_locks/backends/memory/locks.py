@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
 from ...core.queue_values import LAST
-from ...core.steps.locks import RenewLocks
+from ...core.steps.locks import AcquireLock, RenewLocks
 from ...core.tuning import RESERVED_FENCES
 from . import records
 from .store import LOCK, RECORD, StoredValue, micros
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...core.steps.locks import (
-        AcquireLock,
+        AcquireFair,
         AdoptLock,
         ForceReleaseLock,
         InspectLock,
@@ -48,10 +50,7 @@ def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock) -> list[Any]
         if record.kind != LOCK:
             return [-1, record.description()]
         if record.token == token:
-            if record.unclaimed:
-                record.unclaimed, record.holder, record.ends = False, holder, monotonic()
-            record.extend(lease)
-            store.add_to_index(listing, lock, record, new=False)
+            _claim(store, lock, record, lease, holder, listing, reserved=True)
             return [1, record.fence, 0, *register(busy=False)]
         if waiter is None or record.token != waiter.handed:
             return [*record.busy(), *register(busy=True)]
@@ -62,6 +61,43 @@ def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock) -> list[Any]
     new = store.records[lock] = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=waits)
     store.add_to_index(listing, lock, new, new=True)
     return [1, fence, int(record is None), *register(busy=False)] if waits else fence
+
+
+def acquire_fair(store: Store, keys: tuple[str, ...], args: AcquireFair) -> list[Any] | int:
+    """``lock/acquire_fair``: as ``acquire``, but a free lock with waiters goes to the first of them."""
+    lock, counter, waiters, *listing = keys
+    token, lease, holder, waiter = args
+    address, place = ("", 0) if waiter is None else waiter[:2]
+    if store.find(lock) is None and not store.is_first_in_line(waiters, address, place):
+        store.grant_next(lock, (waiters, counter, *listing))
+    record = store.find(lock)
+    if record is None:
+        acquire(store, (lock, counter, *listing), AcquireLock(token, lease, holder))
+    elif record.kind != LOCK:
+        return [-1, record.description()]
+    elif record.token == token:
+        _claim(store, lock, record, lease, holder, listing, reserved=False)
+    elif place == LAST:
+        store.dequeue(waiters, address)
+        return [*record.busy(), 0]
+    else:
+        place = place or store.place_in_line(waiters)
+        if address:
+            store.enqueue(waiters, address, place)
+        return [*record.busy(), place]
+    store.dequeue(waiters, address)
+    return store.records[lock].fence
+
+
+def _claim(
+    store: Store, lock: str, record: StoredValue, lease: int, holder: str, listing: Sequence[str], *, reserved: bool
+) -> None:
+    """Extend the lease of a lock that has the token of the request. If it was granted to a waiter, it gets the holder of
+    the request."""
+    if record.unclaimed:
+        record.unclaimed, record.reserved, record.holder, record.ends = False, reserved, holder, monotonic()
+    record.extend(lease)
+    store.add_to_index(listing, lock, record, new=False)
 
 
 def release(store: Store, keys: tuple[str, ...], args: ReleaseLock) -> int:

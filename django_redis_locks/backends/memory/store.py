@@ -121,6 +121,14 @@ class Store:
         """Return the place of a new waiter of a wait queue: now, but behind all others."""
         return max([micros(), *(1 + place for place in self.queues.get(waiters, {}).values())])
 
+    def is_first_in_line(self, waiters: str, address: str, place: int) -> bool:
+        """Return whether no other waiter is before a registered address, or before this place in line (0: the last)."""
+        queue = self.queues.get(waiters)
+        if not queue:
+            return True
+        head = min(queue, key=lambda address: (queue[address], address))
+        return head == address or 0 < place < queue[head]
+
     def dequeue(self, waiters: str, address: str) -> None:
         """Remove an address from a wait queue."""
         queue = self.queues.get(waiters, {})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STEPS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "lock/acquire": locks.AcquireLock,
+        "lock/acquire_fair": locks.AcquireFair,
         "lock/release": locks.ReleaseLock,
         "lock/renew": locks.RenewLocks,
         "lock/adopt": locks.AdoptLock,

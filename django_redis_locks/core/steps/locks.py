@@ -41,6 +41,41 @@ class AcquireLock(NamedTuple):
     waiter: LockWaiter | None = None
 
 
+class FairWaiter(NamedTuple):
+    """What an acquire of a fair lock says for a caller that may wait.
+
+    Attributes:
+        address: the address to register if the lock is busy.
+        place: its place in line, which is when the caller's first request arrived, on the store's clock; 0 for now,
+            ``LAST`` to remove it.
+        waiter_ttl: milliseconds to keep the registration.
+    """
+
+    address: str
+    place: int
+    waiter_ttl: int
+
+
+class AcquireFair(NamedTuple):
+    """``lock/acquire_fair``: acquire the lock if it is free and no other waiter is before the caller in line, or if it is
+    held with this token already. A free lock with waiters is granted to the first of them. If it is busy, register the
+    waiter.
+
+    Keys: lock, fence counter, wait queue, and the index unless the alias has none.
+
+    Attributes:
+        token: the token of the hold.
+        lease: milliseconds until the lease ends.
+        holder: the description of the holder.
+        waiter: for a caller that may wait.
+    """
+
+    token: str
+    lease: int
+    holder: str
+    waiter: FairWaiter | None = None
+
+
 class NextTurn(NamedTuple):
     """The registration of a queue that gives the lock to the processes that have waited longer.
 

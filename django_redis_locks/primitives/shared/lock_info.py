@@ -44,7 +44,7 @@ class LockInfo:
         holder: the holder, with its fence; None unless the lock is held.
         held_for: seconds since the lock was acquired, or since the state of the job was written; None if it is free.
         lease_left: seconds until the lease ends, negative after its end; None if it is free.
-        waiting: the number of processes' queues that wait for the lock.
+        waiting: the number of processes' queues that wait for the lock; of a fair lock, of the callers that wait.
         foreign: a description of the value that the key holds instead of a lock.
         task_id: the id of a job's task; None for locks.
         version: the version of a record; None for locks.

@@ -18,6 +18,7 @@ class Plan:
         acquisitions: how often it acquires.
         retries_release: releases again if a release got no reply, as a caller may.
         loop: None for a thread, or the event loop of a task.
+        fair: the lock is a fair one.
         blocked: its loop blocks as soon as it waits, so that it never wakes for its turn.
     """
 
@@ -28,4 +29,5 @@ class Plan:
     acquisitions: int = 1
     retries_release: bool = False
     loop: object = None
+    fair: bool = False
     blocked: bool = False

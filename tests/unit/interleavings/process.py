@@ -41,6 +41,7 @@ from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.acquire import handle_failure
 from django_redis_locks.primitives.shared.extend import extending
+from django_redis_locks.primitives.shared.fair_steps import FairSteps
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
@@ -141,7 +142,7 @@ class Process:
 
     def _lock(self, plan: Plan) -> Lock:
         options = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
-        steps = MutexSteps(self.engine, KEYS, "lock", options)
+        steps = (FairSteps if plan.fair else MutexSteps)(self.engine, KEYS, "lock", options)
         return Lock(LockSpec(self.engine, LOCK_ID, KEYS, "lock", "lock", "default", options, steps))
 
     def apply(self, input: Input) -> None:
@@ -172,7 +173,8 @@ class Process:
         )
         if contender.plan.wait:
             lease = round(contender.plan.lease * 1000)
-            request.waiter = Waiter(LOCK_ID, contender.plan.loop, KEYS.inbox, lease, request)
+            own_line = request.token if contender.plan.fair else ""
+            request.waiter = Waiter(LOCK_ID, contender.plan.loop, KEYS.inbox, lease, request, own_line)
         contender.phase = "asking"
         contender.program = straight.acquiring_straight(self.locks[index], request)
         self._run(index, contender.program.send, None)

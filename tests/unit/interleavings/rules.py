@@ -21,6 +21,8 @@ class Rules:
     def invariant_violation(self, state: State) -> str:
         """Check one state. A hold counts from its grant to the beginning of its release, or to the end of its lease, by
         its holder's own clock."""
+        if state.overtaken:
+            return "a waiter that has waited longer is overtaken"
         holders = 0
         for _, view in self._alive(state):
             holders += view.holders

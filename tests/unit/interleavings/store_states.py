@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import fields
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.core.steps.locks import AcquireFair
 
 from .environment import Timestamp, environment
 from .fingerprints import Fingerprinter
@@ -32,11 +34,13 @@ class StoreResult(NamedTuple):
         after: the number of the store's new state.
         notified: the notified processes, each with the number of the queue to wake in it, and the token that the lock
             was granted to, or "".
+        overtakes: a caller of a fair lock got it, although a live waiter is before it in line.
     """
 
     after: int
     reply: Any
     notified: tuple[tuple[int, str, str], ...]
+    overtakes: bool = False
 
 
 class StoreStates:
@@ -60,8 +64,20 @@ class StoreStates:
         done: StoreResult | None = self._results.get(what)
         if done is None:
             step, args = memory._steps[request.name], _with_process(request.args, sender)
-            done = self._results[what] = self._apply(state, lambda store: step(store, request.keys, args), enqueued_at)
+            done = self._apply(state, lambda store: step(store, request.keys, args), enqueued_at)
+            if isinstance(args, AcquireFair):
+                done = done._replace(overtakes=self._overtakes(state, done.after, args))
+            self._results[what] = done
         return done
+
+    def _overtakes(self, before: int, after: int, args: AcquireFair) -> bool:
+        if self.tokens[after] != args.token or self.tokens[before] == args.token:
+            return False
+        store = self._stores[before][0]
+        line = store.queues.get(KEYS.waiters, {})
+        waiter = args.waiter
+        own_place = inf if waiter is None else line.get(waiter.address) or waiter.place or inf
+        return any(place < own_place and other.split()[0] in store.inboxes for other, place in line.items())
 
     def subscribe(self, state: int, process: int, on: bool) -> int:
         """Subscribe or unsubscribe a process."""

@@ -78,6 +78,8 @@ class State(NamedTuple):
     """A fault has happened after which the address of a process that no longer waits may stay in the wait queue."""
     hand_overs_in_a_row: int
     """Hand-overs in a row while another process waited."""
+    overtaken: bool = False
+    """A caller got a fair lock before a waiter that has waited longer."""
 
 
 class Transition(NamedTuple):
@@ -199,7 +201,7 @@ class Transitions:
             if not any(p == target and view.disconnected for p, view in alive):
                 message = Message(number, token.replace(str(target), PROCESS, 1))
                 messages = _replaced(messages, target, (*messages[target], message))
-        return state._replace(store=done.after, messages=messages), done.reply
+        return state._replace(store=done.after, messages=messages, overtaken=done.overtakes), done.reply
 
     def _request_transitions(
         self,

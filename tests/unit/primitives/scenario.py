@@ -121,6 +121,8 @@ class Process:
         self.renewed: list[Hold] = []
         self.interruption: tuple[int, bool, BaseException] | None = None
         self.waits: list[Callable[[], object]] = []
+        self.fair = False
+        """Whether its locks are fair ones."""
         self._other_caller = False
         """Whether another caller of this process runs, whose effects aren't recorded."""
         watch, unwatch = self.engine.watch, self.engine.unwatch
@@ -186,7 +188,8 @@ class Process:
                 raise self.interruption[2]  # type: ignore[index]
 
     def lock(self, **options: Any) -> Lock:
-        return self.locks.rlock("a", **options) if options.pop("reentrant", False) else self.locks.lock("a", **options)
+        make = self.locks.fair_lock if self.fair else self.locks.lock
+        return self.locks.rlock("a", **options) if options.pop("reentrant", False) else make("a", **options)
 
     def hold(self, loop: Any = None, **options: Any) -> Hold:
         """Let another caller of this process acquire the lock."""

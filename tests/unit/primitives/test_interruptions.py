@@ -34,9 +34,17 @@ def outcomes(command: str, *outcomes: str) -> SetUp:
     return set_up
 
 
+def fair(set_up: SetUp) -> SetUp:
+    def set_up_fair(scenario: Scenario, loop: Any) -> Callable[[Process], Any] | None:
+        scenario.process.fair = scenario.other.fair = True
+        return set_up(scenario, loop)
+
+    return set_up_fair
+
+
 def busy_after_a_late_request(scenario: Scenario, loop: Any) -> None:
     other_process_releases(scenario, loop)
-    scenario.process.backend.outcomes["lock/acquire"] = ["late"]
+    scenario.process.backend.outcomes[f"lock/acquire{'_fair' if scenario.process.fair else ''}"] = ["late"]
 
 
 def handed_over(scenario: Scenario, loop: Any, reserved_fences: int = 0) -> None:
@@ -82,6 +90,10 @@ SCENARIOS: dict[str, SetUp] = {
     "freed by force after the hand-over": freed_by_force_after_handover,
     "handed over to a waiter": hands_over,
     "requeued after the limit of hand-overs": requeues,
+    "fair": fair(outcomes("lock/acquire_fair")),
+    "fair, released during the wait": fair(other_process_releases),
+    "fair, a late request, then busy": fair(busy_after_a_late_request),
+    "fair, with a waiter": fair(hands_over),
     "released with a lost reply": outcomes("lock/release", "lost"),
     "released with a late request": outcomes("lock/release", "late"),
     "released in an outage": outcomes("lock/release", "down"),

@@ -6,7 +6,7 @@
 -- fence marks that. A * marks a lock that was granted to a waiter, and that no request has claimed. The first request with its
 -- token claims it: the lock gets the lease and the holder of the request, and a + instead of the *.
 -- If the lock is busy, the same step registers the client's address as a waiter.
--- One acquire in a hundred removes old entries from the index, at most 200.
+-- One acquire in a hundred removes old entries from the index.
 --
 -- uses next_fence now_ms
 -- KEYS  lock, fence counter, index or for a client that may wait waiters, index
@@ -29,15 +29,9 @@ if value then
   local token, fence, since, holder, left = read_value(lock, value, 'lock')
   if not token then return fence end
   if token == ARGV[1] then
+    -- uses claim
+    claim(lock, value, left, lease, '+', details, index)
     reply = {1, fence, 0}
-    local unclaimed_since = string.match(value, '^%S+ %S+ %S+ %d+%*(@?%d*)') -- nil without a *
-    if unclaimed_since or left < tonumber(lease) then
-      redis.call('PEXPIRE', lock, lease)
-      if index then redis.call('ZADD', index, 'XX', now_ms(redis.call('TIME')) + lease, lock) end
-    end
-    if unclaimed_since then
-      redis.pcall('SET', lock, '1 lock ' .. token .. ' ' .. fence .. '+' .. unclaimed_since .. details, 'KEEPTTL')
-    end
   elseif token ~= handed then
     reply = {0, left, fence, since, holder}
   else
@@ -55,9 +49,8 @@ if not reply then
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
     if time[2] % 100 == 0 then
-      local ended = now_ms(time) - $INDEX_RETENTION
-      local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 200)
-      if old[1] then redis.call('ZREM', index, unpack(old)) end
+      -- uses purge_index
+      purge_index(index, now_ms(time))
     end
   end
   if not handed then return tonumber(fence) end

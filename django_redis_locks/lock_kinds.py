@@ -1,0 +1,20 @@
+"""The kinds of locks: their steps in the store, and their classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .primitives.fair_lock import FairLock
+from .primitives.lock import Lock
+from .primitives.shared.fair_steps import FairSteps
+from .primitives.shared.mutex_steps import MutexSteps
+from .transaction_lock import TransactionFairLock, TransactionLock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS: Final[Mapping[str, tuple[type[MutexSteps], type[Lock], type[Lock]]]] = {
+    MutexSteps.kind: (MutexSteps, Lock, TransactionLock),
+    FairSteps.kind: (FairSteps, FairLock, TransactionFairLock),
+}
+"""For each kind its steps, its class, and its class with ``hold="transaction"``."""
