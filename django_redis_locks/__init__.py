@@ -36,6 +36,7 @@ from .leader import Leader
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef
+from .primitives.semaphore import Semaphore
 
 __all__ = [
     "Grant",
@@ -53,6 +54,7 @@ __all__ = [
     "LockNotOwned",
     "Record",
     "RecordRef",
+    "Semaphore",
     "StaleGrant",
     "arelease_dead",
     "clock",

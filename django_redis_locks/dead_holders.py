@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from typing import Final
 
 from . import inspection
@@ -62,7 +63,12 @@ async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 
 def _dead_of(page: inspection.Page) -> list[inspection.LockInfo]:
     host = socket.gethostname()
-    return [info for info in page.rows if info.holder and info.holder.host == host and _has_ended(info.holder.pid)]
+    return [
+        replace(info, holder=holder)
+        for info in page.rows
+        for holder in (info.holders or filter(None, (info.holder,)))
+        if holder.host == host and _has_ended(holder.pid)
+    ]
 
 
 def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .primitives.latch import Latch
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
+    from .primitives.semaphore import Semaphore
 
 DEFAULT = "default"
 
@@ -86,6 +87,9 @@ class LockHandler(LockMaker):
         except KeyError:
             client = self[DEFAULT]
         return client._make(key, name, options, on_lost, reentrant, kind)
+
+    def _make_semaphore(self, key: str, limit: int, name: str | None, options: Options, on_lost: OnLost) -> Semaphore:
+        return self[DEFAULT]._make_semaphore(key, limit, name, options, on_lost)
 
     def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
         return self[DEFAULT]._attachable(text, on_lost)

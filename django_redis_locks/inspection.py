@@ -191,7 +191,8 @@ def force_release(
     Args:
         key: the filled key.
         using: the alias.
-        fence: release the lock only if its current hold has this fence.
+        fence: release the lock only if its current hold has this fence; of a semaphore, only the hold with this fence. By
+            default all holds.
         reason: why, for the log and the signal.
         actor: the user or program that releases it, for the log and the signal.
 
@@ -203,7 +204,8 @@ def force_release(
         LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
-    return locks[using].listed(key).force_release(reason, fence, actor)
+    found = find(key, using)
+    return locks[using].listed(key, found.kind, found.limit).force_release(reason, fence, actor)
 
 
 async def aforce_release(
@@ -214,7 +216,8 @@ async def aforce_release(
     Args:
         key: the filled key.
         using: the alias.
-        fence: release the lock only if its current hold has this fence.
+        fence: release the lock only if its current hold has this fence; of a semaphore, only the hold with this fence. By
+            default all holds.
         reason: why, for the log and the signal.
         actor: the user or program that releases it, for the log and the signal.
 
@@ -226,4 +229,5 @@ async def aforce_release(
         LockKeyError: the key is empty.
         LockBackendError: the store can't be reached, or refuses.
     """
-    return await locks[using].listed(key).aforce_release(reason, fence, actor)
+    found = await afind(key, using)
+    return await locks[using].listed(key, found.kind, found.limit).aforce_release(reason, fence, actor)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Never
 from .core.arguments import refuse_unknown
 from .leader import Leader
 from .mutex_maker import MutexMaker
+from .permit_maker import PermitMaker
 from .primitives.shared.detach import aattach, attach
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .primitives.record import RecordRef
 
 
-class LockMaker(MutexMaker):
+class LockMaker(MutexMaker, PermitMaker):
     """The methods that make locks, records and latches. ``locks`` has them, and each ``locks[alias]``."""
 
     def _make_record(

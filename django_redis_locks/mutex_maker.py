@@ -24,7 +24,7 @@ Options: TypeAlias = (
 given; ``auto_release``; ``max_hold``, None if not given; ``wait_for_parent``; and ``note``, None if not given. A plain tuple,
 because one is made for each lock."""
 
-_ARGUMENTS = (
+ARGUMENTS = (
     "expire",
     "wait",
     "renew",
@@ -109,7 +109,7 @@ class MutexMaker:
                 send_sms(phone)
         """
         if unknown:
-            refuse_unknown(unknown, "a lock", _ARGUMENTS)
+            refuse_unknown(unknown, "a lock", ARGUMENTS)
         return self._make(
             key,
             name,
@@ -173,7 +173,7 @@ class MutexMaker:
                     audit(account)  # which enters the lock of the account once more
         """
         if unknown:
-            refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
+            refuse_unknown(unknown, "an rlock", [name for name in ARGUMENTS if name != "auto_release"])
         options = expire, wait, renew, on_backend_error, hold, hold_using, True, max_hold, wait_for_parent, note
         return self._make(key, name, options, on_lost, True)
 
@@ -247,6 +247,6 @@ class MutexMaker:
                 print_document()
         """
         if unknown:
-            refuse_unknown(unknown, "a fair lock", _ARGUMENTS)
+            refuse_unknown(unknown, "a fair lock", ARGUMENTS)
         options = expire, wait, renew, on_backend_error, hold, hold_using, auto_release, max_hold, wait_for_parent, note
         return self._make(key, name, options, on_lost, False, "fair")

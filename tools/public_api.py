@@ -109,6 +109,7 @@ MADE_HERE: Final = {
     "Record",
     "RecordRef",
     "RunLock",
+    "Semaphore",
 }
 """Classes without a public constructor."""
 
@@ -122,34 +123,38 @@ ONLY: Final[dict[str, set[str]]] = {
 }
 """The public members of a module, and of classes that settings name or that projects subclass."""
 
+_OF_LOCKS: Final = {
+    "exclusive",
+    "adopt_command",
+    "aextend_hold",
+    "arelease_grant",
+    "check_block",
+    "clean_up_release",
+    "detach_grant",
+    "adetach_grant",
+    "leave_grant",
+    "aleave_grant",
+    "extend_hold",
+    "keys",
+    "lock_id",
+    "options",
+    "performer",
+    "may_reenter",
+    "reentrant",
+    "release_command",
+    "release_grant",
+    "release_in_background",
+    "spec",
+}
+
 INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Grant": {"aexit_block", "deferred", "exit_block", "waits_for_transaction"},
     "Job": {"request"},
     "Latch": {"error_context", "keys", "lock_id", "options", "performer", "with_context"},
     "LoadContext": {"may_store"},
-    "Lock": {
-        "adopt_command",
-        "aextend_hold",
-        "arelease_grant",
-        "check_block",
-        "clean_up_release",
-        "detach_grant",
-        "adetach_grant",
-        "leave_grant",
-        "aleave_grant",
-        "extend_hold",
-        "keys",
-        "lock_id",
-        "options",
-        "performer",
-        "may_reenter",
-        "reentrant",
-        "release_command",
-        "release_grant",
-        "release_in_background",
-        "spec",
-    },
+    "Lock": _OF_LOCKS,
+    "Semaphore": _OF_LOCKS,
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},

@@ -61,9 +61,12 @@ def badge(state: str) -> SafeString:
     return format_html('<span class="redis-lock-state" data-state="{}" title="{}">{}</span>', state, meaning, label)
 
 
-def holder(found: Holder) -> SafeString:
-    """A holder in the list: the host, and below it the process, the thread or task, and its note."""
+def holder(found: Holder, others: int = 0) -> SafeString:
+    """A holder in the list: the host, and below it the process, the thread or task, and its note; and the number of other
+    holders."""
     process = str(found).removeprefix(found.host or "").strip()
+    if others > 0:
+        process += f" (+{others})"
     return format_html(
         '<span class="redis-lock-host">{}</span> <span class="redis-lock-thread">{}</span>',
         escape_unprintable(found.host or ""),

@@ -186,7 +186,8 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
 
     @admin.display(description=_("holder"), ordering="holder")
     def shown_holder(self, lock: HeldLock) -> SafeString | None:
-        return formatting.holder(lock.info.holder) if lock.info and lock.info.holder else None
+        info = lock.info
+        return formatting.holder(info.holder, len(info.holders) - 1) if info and info.holder else None
 
     @admin.display(description=_("held for"), ordering="held_for")
     def shown_held_for(self, lock: HeldLock) -> str | None:

@@ -25,6 +25,11 @@ def of_lock(info: LockInfo) -> Document:
         "task_id": info.task_id,
         "state": info.state,
         "holder": holder and {name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note")},
+        "holders": [
+            {name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note", "fence", "permits")}
+            for holder in info.holders
+        ],
+        "limit": info.limit,
         "fence": info.fence,
         "since": since and since.isoformat(),
         "held_for": info.held_for and round(info.held_for, 3),

@@ -19,6 +19,7 @@ from .text import cut, pairs, span, states, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..core.holder import Holder
     from ..inspection import LockInfo, Page
 
 _CLEAR = "\x1b[H\x1b[2J"
@@ -82,7 +83,11 @@ def described(info: LockInfo) -> Iterator[str]:
         rows.append((_("found"), distinct(info.foreign)))
     if info.left is not None:
         rows.append((_("left to count down"), str(info.left)))
-    if info.holder is not None:
+    if info.limit is not None:
+        rows.append((_("limit"), str(info.limit)))
+    if len(info.holders) > 1:
+        rows += [(_("holder"), _described_holder(holder)) for holder in info.holders]
+    elif info.holder is not None:
         rows.append((_("holder"), distinct(str(info.holder))))
     if info.since is not None:
         rows.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
@@ -93,6 +98,12 @@ def described(info: LockInfo) -> Iterator[str]:
         rows.append((_("fence"), str(info.fence)))
     rows.append((_("waiting"), str(info.waiting)))
     yield from pairs(rows)
+
+
+def _described_holder(holder: Holder) -> str:
+    """One of several holders."""
+    text = _("%(holder)s, fence %(fence)d, permits %(permits)d")
+    return text % {"holder": distinct(str(holder)), "fence": holder.fence, "permits": holder.permits}
 
 
 def _read(console: Console, options: Options) -> dict[str, Page]:
@@ -139,11 +150,13 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
 
 
 def _cells(row: LockInfo) -> list[str]:
+    others = len(row.holders) - 1
+    holder = "" if row.holder is None else distinct(str(row.holder))
     return [
         distinct(row.alias),
         distinct(row.key),
         states()[row.state],
-        distinct(str(row.holder)) if row.holder is not None else distinct(row.foreign),
+        (f"{holder} (+{others})" if others > 0 else holder) or distinct(row.foreign),
         _span(row.held_for),
         _span(row.lease_left),
         str(row.fence or ""),

@@ -31,7 +31,8 @@ def release(console: Console, options: Options) -> int:
     console.say(_warning(info))
     if not options["yes"] and not console.confirmed(_("Release it? [y/N] ")):
         return _finish(console, info, _("Nothing was released."), released=False)
-    fence = info.fence if options["fence"] is None else options["fence"]
+    of_all = None if len(info.holders) > 1 else info.fence
+    fence = of_all if options["fence"] is None else options["fence"]
     if inspection.force_release(key, using=alias, fence=fence, reason=options["reason"], actor=actor()):
         return _finish(console, info, _("It was released."), released=True)
     return _finish(console, info, _changed(inspection.find(key, alias)), released=False)
@@ -63,13 +64,14 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
         return _("That is a latch, which no process holds. Nothing was released.")
     if info.state == "done":
         return _("That job is done: there is nothing to release. Nothing was released.")
-    # A lock may have handed out fences that it had reserved; a record has one version at a time
-    spare = RESERVED_FENCES if info.version is None else 0
-    if fence is not None and (info.fence is None or not 0 <= fence - info.fence <= spare):
+    # A lock may have handed out fences that it had reserved; others have the fences that are shown
+    spare = RESERVED_FENCES if info.kind == "lock" else 0
+    present: list[int | None] = [holder.fence for holder in info.holders] or [info.fence]
+    if fence is not None and not any(known is not None and 0 <= fence - known <= spare for known in present):
         return _(
             "Its hold doesn't have the fence %(fence)d but %(present)s: that hold is over, or there never was one. "
             "Nothing was released."
-        ) % {"fence": fence, "present": info.fence}
+        ) % {"fence": fence, "present": ", ".join(map(str, present))}
     return ""
 
 

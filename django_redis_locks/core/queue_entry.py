@@ -18,12 +18,15 @@ class GrantTerms(NamedTuple):
     Attributes:
         lease: the lease of the grant in milliseconds.
         holder: the description of the holder that is stored with the lock.
-        keys: the keys of the command that frees the lock: the lock, its waiters, the fence counter and perhaps the index.
+        keys: the keys of the command that frees the lock: the lock, its waiters, the fence counter and perhaps the index;
+            or those of permits.
+        more: what follows the lease in the address: the kind, the limit and the number of permits.
     """
 
     lease: int
     holder: str
     keys: tuple[str, ...]
+    more: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..client import FIXED_LEASE, validate_on_backend_error, validate_on_lost
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil, LockKind
 from ..core import durations, key_templates
 from ..core.arguments import validate_flag
+from ..lock_options import FIXED_LEASE, validate_on_backend_error, validate_on_lost
 
 if TYPE_CHECKING:
     from ..client import Locks

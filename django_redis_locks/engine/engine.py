@@ -22,11 +22,12 @@ from ..core.effects import (
     Wait,
 )
 from ..core.errors import LockBackendError
-from ..core.keys import CONFIRM, LockId, inbox_of, waiters_of
+from ..core.keys import CONFIRM, LockId, ends_of, inbox_of, waiters_of
 from ..core.owners import running_loop
 from ..core.registry import registry
 from ..core.replies import parse_freed
 from ..core.steps.locks import UnexpectedGrant, UnregisterWaiter
+from ..core.steps.permits import UnregisterPermits
 from ..core.tuning import DEFAULT
 from ..core.wait_events import TaskEvent, ThreadEvent
 from .local_queues import LocalQueues
@@ -177,7 +178,7 @@ class Engine:
             token, fence = grant
             self._queues.receive(lock_id, number, token, int(fence), self)
         elif not self._queues.wake(lock_id, number):
-            self._send_unregister(lock_id, (), UnregisterWaiter(""))  # the store wakes the next waiter
+            self._send_unregister(lock_id, (), "")  # the store wakes the next waiter
 
     def on_reconnect(self) -> None:
         """Have all waiters send a request: messages may have been lost."""
@@ -213,16 +214,22 @@ class Engine:
     def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str) -> None:
         """Remove an address from the store's wait queue in the background, and free the lock if it was granted to the
         token of the address. The next waiter is then granted the lock, or, without ``keys``, only woken."""
-        self._send_unregister(lock_id, keys, UnregisterWaiter(address))
+        self._send_unregister(lock_id, keys, address)
 
     def return_grant(self, lock_id: LockId, keys: tuple[str, ...], token: str, fence: int) -> None:
         """Free in the background a lock that was granted to a token, unless a request has claimed it. The next waiter is
         then granted the lock, or, without ``keys``, only woken."""
-        self._send_unregister(lock_id, keys, UnregisterWaiter("", UnexpectedGrant(token, fence)))
+        self._send_unregister(lock_id, keys, "", UnexpectedGrant(token, fence))
 
-    def _send_unregister(self, lock_id: LockId, keys: tuple[str, ...], args: UnregisterWaiter) -> None:
+    def _send_unregister(
+        self, lock_id: LockId, keys: tuple[str, ...], address: str, grant: UnexpectedGrant | None = None
+    ) -> None:
         keys = keys or (lock_id.lock, waiters_of(lock_id.lock))
-        self._maintenance.send(Command("waiters/unregister", keys, args, parse_freed), lock_id)
+        if ends_of(lock_id.lock) in keys:
+            command = Command("permits/unregister", keys, UnregisterPermits(address, grant), parse_freed)
+        else:
+            command = Command("waiters/unregister", keys, UnregisterWaiter(address, grant), parse_freed)
+        self._maintenance.send(command, lock_id)
 
     def after_fork_in_child(self) -> None:
         """Forget what belongs to the parent: its threads, connections, waiters and holds."""

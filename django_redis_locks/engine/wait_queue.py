@@ -184,7 +184,7 @@ class WaitQueue(QueueOutage):
         if terms is None:
             return Entry(address)
         token = tokens.mint_token()
-        return Entry(f"{address} {token} {terms.lease} {terms.holder}", token, terms.lease)
+        return Entry(f"{address} {token} {terms.lease}{terms.more} {terms.holder}", token, terms.lease)
 
     def _sleep(self, waiter: Waiter, seconds: float, engine: QueueEngine) -> float:
         if waiter.event is None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, Lock
+from django_redis_locks import Grant, Lock, Semaphore
 from tests.probes.engine import set_reply_timeout, wait_for_cleanup
 from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
@@ -58,22 +58,17 @@ IMMEDIATE = [fault for fault in ANYTHING if fault.action == "cut"]
 requests."""
 
 
-READS = {"lock/inspect", "index/page", "index/inspect"}
-LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", "lock/transfer", *READS}
+READS = {"lock/inspect", "permits/inspect", "index/page", "index/inspect"}
+RELEASES = {"lock/release", "permits/release"}
+RENEWALS = {"lock/renew", "lock/adopt", "permits/renew", "permits/adopt"}
+FORCED = {"lock/force_release", "permits/force_release"}
+LATE_COPIES = {"lock/transfer", *RELEASES, *RENEWALS, *READS}
 """Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
 the lock of any holder."""
 
 LATCHES = {"latch/set", "latch/count_down", "latch/get"}
-ACQUIRES = {"lock/acquire", "lock/acquire_fair"}
-ANSWERS_THAT_MAY_BE_LOST = {
-    *ACQUIRES,
-    "lock/release",
-    "lock/renew",
-    "lock/adopt",
-    "lock/transfer",
-    *READS,
-    *LATCHES,
-}
+ACQUIRES = {"lock/acquire", "lock/acquire_fair", "permits/acquire"}
+ANSWERS_THAT_MAY_BE_LOST = {*ACQUIRES, *LATE_COPIES, *LATCHES}
 """Commands of which the second request gets the same reply: not a forced release, which finds nothing to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
@@ -113,7 +108,7 @@ class FaultSchedule:
                 self._suffered.add(key)
                 return chance.choice(self._anything)
             self._suffered.discard(key)
-        elif name == "lock/force_release":
+        elif name in FORCED:
             self._forced.add(key)
         return chance.choice(self._harmless(name, key, connection)) if mild else None
 
@@ -122,9 +117,9 @@ class FaultSchedule:
         if name in LATE_COPIES:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = connection.answered_scripts and not connection.pending_requests
-        hurry = name in {"lock/release", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
+        hurry = name in {*RELEASES, "lock/renew", "permits/renew"} and self._leases.get(key, SHORT) < SHORT
         # A second request can't distinguish the effect of the first one from an earlier release [H15].
-        doubt = name == "lock/force_release" or (name == "lock/release" and key in self._forced)
+        doubt = name in FORCED or (name in RELEASES and key in self._forced)
         if idle and not hurry and not doubt:
             faults.append(Fault("cut", "request"))
             if name in ANSWERS_THAT_MAY_BE_LOST:
@@ -134,7 +129,7 @@ class FaultSchedule:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Track all calls with an async counterpart, which may send requests. Only callers that repeat get a short
         timeout."""
-        for owner in (Lock, Grant):
+        for owner in (Lock, Semaphore, Grant):
             for name in dir(owner):
                 other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"
                 if hasattr(owner, other):
@@ -144,29 +139,29 @@ class FaultSchedule:
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def call(subject: Lock | Grant, *args: Any, **how: Any) -> Any:
+        def call(subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Any:
             with self._under_way(method.__name__, subject, *args, **how):
                 return method(subject, *args, **how)
 
         @wraps(method)
-        async def acall(subject: Lock | Grant, *args: Any, **how: Any) -> Any:
+        async def acall(subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Any:
             with self._under_way(method.__name__, subject, *args, **how):
                 return await method(subject, *args, **how)
 
         return acall if inspect.iscoroutinefunction(method) else call
 
     @contextmanager
-    def _under_way(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
+    def _under_way(self, name: str, subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Iterator[None]:
         try:
             with self._tracked(name, subject, *args, **how):
                 yield
         finally:
-            if name in WAITS and isinstance(subject, Lock):
+            if name in WAITS and isinstance(subject, Lock | Semaphore):
                 wait_for_cleanup(subject)
 
     @contextmanager
-    def _tracked(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
-        if name in WAITS and isinstance(subject, Lock) and _waits_long(subject, *args, **how):
+    def _tracked(self, name: str, subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Iterator[None]:
+        if name in WAITS and isinstance(subject, Lock | Semaphore) and _waits_long(subject, *args, **how):
             before = _retries_until_answered.set(True)
             try:
                 yield
@@ -180,7 +175,7 @@ class FaultSchedule:
             self._once_only.remove(name)
 
 
-def _waits_long(lock: Lock, blocking: Any = True, timeout: Any = None) -> bool:
+def _waits_long(lock: Lock | Semaphore, blocking: Any = True, timeout: Any = None, permits: int = 1) -> bool:
     if lock.reentrant or not blocking:  # re-entry may renew, which is sent once
         return False
     wait = lock.options.wait if timeout is None else timeout

@@ -118,7 +118,9 @@ def test_redis_backend_grants_permits_like_the_memory_backend(redis_url: str, se
             if commands.chance.random() < 0.05:  # the end of a lease
                 lock, ends, token = commands.hold()
                 ours.end_hold(lock, token)
-                direct.zadd(ends, {token: 1}, xx=True)
+                if direct.zadd(ends, {token: 1}, xx=True, ch=True):
+                    *state, _, last = direct.hget(lock, "permits").split()
+                    direct.hset(lock, "permits", b" ".join([*state, b"1", last]))
                 continue
             mine, other = commands.next()
             replies = ours.raw(mine), theirs.raw(other)

@@ -15,7 +15,8 @@ from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import ends_of
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import LAST, Attempt
-from django_redis_locks.core.steps.permits import InspectPermits, UnexpectedPermits, UnregisterPermits
+from django_redis_locks.core.steps.locks import UnexpectedGrant
+from django_redis_locks.core.steps.permits import InspectPermits, UnregisterPermits
 from django_redis_locks.primitives.shared.permit_steps import PermitState, PermitSteps, parse_inspect
 from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted, TooManyPermits
 from tests.probes.commands import INBOXES, WAIT_QUEUE_TTL, Pair, Side
@@ -136,9 +137,7 @@ class RandomPermitCommands:
             return self.both(steps.clean_up("", self.address(steps, self.token())))
         token = self.token()  # of an unexpected grant
         ours, theirs = (
-            Command(
-                "permits/unregister", steps.release_keys, UnregisterPermits("", UnexpectedPermits(token, fence)), int
-            )
+            Command("permits/unregister", steps.release_keys, UnregisterPermits("", UnexpectedGrant(token, fence)), int)
             for fence in self.fences()
         )
         return ours, theirs

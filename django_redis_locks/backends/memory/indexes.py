@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
 from ...core.steps.locks import InspectLock
-from . import locks
+from . import locks, permits
 from .latches import StoredLatch
 from .store import RECORD, micros
 
@@ -30,20 +30,27 @@ def page(store: Store, keys: tuple[str, ...], args: ReadIndex) -> list[int | str
 def inspect_many(store: Store, keys: tuple[str, ...], args: InspectLocks) -> list[Any]:
     """``index/inspect``: return the holder or record of each key, and the number of its waiters."""
     inspect = InspectLock(args.kind)
+    count = len(keys) // 3
     return [
         micros() // 1000,
         *(
-            [len(store.queues.get(waiters, ())), *(_no_lock(store, lock) or locks.inspect(store, (lock,), inspect))]
-            for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
+            [
+                len(store.queues.get(waiters, ())),
+                *(_no_lock(store, lock) or locks.inspect(store, (lock,), inspect)),
+            ]
+            for lock, waiters in zip(keys[:count], keys[count : 2 * count], strict=True)
         ),
     ]
 
 
 def _no_lock(store: Store, lock: str) -> list[Any]:
-    """Return the reply for a record, with the index that lists it, or for a latch; [] if the key holds neither."""
-    record = store.find(lock)
-    if isinstance(record, StoredLatch):
-        return [2, record.ms_left(), record.left]
-    if record is None or record.kind != RECORD:
+    """Return the reply for a record, with the index that lists it, for a latch or for permits; [] if the key holds
+    something else."""
+    found = store.find(lock)
+    if isinstance(found, StoredLatch):
+        return [2, found.ms_left(), found.left]
+    if isinstance(found, permits.Permits):
+        return [3, permits.listed(found)]
+    if found is None or found.kind != RECORD:
         return []
-    return [1, record.ms_left(), record.fence, record.holder, record.token.partition(".")[2]]
+    return [1, found.ms_left(), found.fence, found.holder, found.token.partition(".")[2]]

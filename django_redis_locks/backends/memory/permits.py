@@ -287,7 +287,7 @@ def listed(permits: Permits) -> list[Any]:
     tokens.sort(key=lambda token: (permits.holds[token].ends, token))
     limit = permits.limit if permits.set_limit is None else permits.set_limit
     used = sum(permits.permits[token] for token in tokens)
-    return [used, limit, int(permits.set_limit is not None), *map(permits.described, tokens)]
+    return [permits.kind, used, limit, int(permits.set_limit is not None), *map(permits.described, tokens)]
 
 
 def force_release(store: Store, keys: tuple[str, ...], args: steps.ForceReleasePermits) -> int:

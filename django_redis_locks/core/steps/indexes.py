@@ -26,7 +26,7 @@ class ReadIndex(NamedTuple):
 class InspectLocks(NamedTuple):
     """``index/inspect``: read the holder or record under each key, and the number of its waiters.
 
-    Keys: the locks, then their wait queues.
+    Keys: the locks, then their wait queues, then the ends of the leases of permits.
 
     Attributes:
         kind: the kind of lock that is expected under the keys.

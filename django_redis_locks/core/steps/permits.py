@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .locks import UnexpectedGrant
+
 
 class PermitWaiter(NamedTuple):
     """What an acquire says for a caller that may wait.
@@ -138,18 +140,6 @@ class ForceReleasePermits(NamedTuple):
     fences: tuple[int, ...]
 
 
-class UnexpectedPermits(NamedTuple):
-    """A grant that no waiter expects.
-
-    Attributes:
-        token: its token.
-        fence: its fence.
-    """
-
-    token: str
-    fence: int
-
-
 class UnregisterPermits(NamedTuple):
     """``permits/unregister``: remove a waiter, give back what was granted to it, and grant the permits to other waiters.
 
@@ -159,4 +149,4 @@ class UnregisterPermits(NamedTuple):
     """
 
     address: str
-    grant: UnexpectedPermits | None = None
+    grant: UnexpectedGrant | None = None

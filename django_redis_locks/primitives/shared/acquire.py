@@ -59,7 +59,7 @@ def new_request(
         lease = options.lease if options.auto_release else 0  # 0: it can't be adopted without a request
         own_line = "" if spec.steps.shares_line else request.token
         waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request, own_line)
-    if spec.lock_id in registry.known:
+    if spec.lock_id in registry.known and spec.steps.exclusive:
         return request if _may_ask(lock, request, blocking, loop) else None
     if loop is not running or performer.outage.suspected:
         return request
@@ -69,7 +69,7 @@ def new_request(
             command = (steps.prepared or steps.prepare()).acquire
             thread = owner.name if running is None else owners.name_of(owner)
             holder = holders.describe(forks.known_pid, thread, spec.name, options.metadata, options.holder_extras)
-            request.arguments = command.packed(options.lease, holder)
+            request.arguments = command.packed(options.lease, holder, *steps.terms)
             request.command = command
         return request
     except BaseException:
@@ -86,6 +86,8 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
         LockLost: re-entry into a lock that is lost.
     """
     spec = lock.spec
+    if not all(grant.lock.exclusive for grant in registry.at(spec.lock_id)):
+        return True  # the reply says that the kinds exclude each other
     newest = registry.newest(spec.lock_id, deferred=True)
     if newest is not None and newest.hold.held:
         if lock.may_reenter(newest, loop):

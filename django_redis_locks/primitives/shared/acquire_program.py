@@ -11,7 +11,7 @@ from ...core.queue_entry import GrantTerms
 from ...core.queue_values import DirectGrant
 from ...core.tuning import RESERVED_FENCES
 from .extend import extending_for_reentry
-from .requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted
+from .requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted, TooManyPermits
 from .wait_loop import Turns
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
     waiter = request.waiter
     if waiter is not None:
         lease = min(spec.options.lease, round(1000 * spec.performer.tuning.grant_lease))
-        waiter.terms = GrantTerms(lease, spec.holder_text(request.owner), spec.steps.release_keys)
+        waiter.terms = GrantTerms(
+            lease, spec.holder_text(request.owner), spec.steps.release_keys, spec.steps.grant_terms
+        )
     return (yield from _taking_turns(spec, request, Turns(spec.performer, request, waiter)))
 
 
@@ -74,7 +76,7 @@ def _refused(
     spec: LockSpec,
     request: AcquireRequest,
     attempt: Attempt,
-    verdict: Busy | ForeignValue,
+    verdict: Busy | ForeignValue | TooManyPermits,
     sent: float,
     outcome_unknown: bool,
 ) -> Program[float]:
@@ -82,11 +84,12 @@ def _refused(
 
     Raises:
         LockKeyError: the key holds something else.
+        ValueError: the limit allows fewer permits.
     """
-    if isinstance(verdict, ForeignValue):
+    if isinstance(verdict, (ForeignValue, TooManyPermits)):
         request.maybe_executed = False
-        raise spec.foreign_value_error(verdict)
-    fence = 0 if verdict.holder is None else verdict.holder.fence
+        raise spec.refusal(verdict)
+    fence = verdict.position.fence or (0 if verdict.holder is None else verdict.holder.fence)
     request.position = verdict.position._replace(sent=sent, fence=fence)
     pause = verdict.lease_left
     if outcome_unknown:

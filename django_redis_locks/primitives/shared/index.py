@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.commands import PARSE_ERRORS, Command
-from ...core.keys import waiters_of
+from ...core.keys import ends_of, waiters_of
 from ...core.replies import parse_array, parse_int, parse_text
 from ...core.steps.indexes import InspectLocks, ReadIndex
 from .mutex_steps import KIND, parse_inspected_lock
+from .permit_steps import PermitState, parse_inspect
 from .requests import ForeignValue
 from .retry import retry_command
 
@@ -88,12 +89,12 @@ class Inspection:
 
     Attributes:
         waiting: the number of processes' queues that wait for the lock.
-        found: the holder, a record, a latch, another value, or None if the lock is free.
+        found: the holder, a record, a latch, permits, another value, or None if the lock is free.
         at: the store's clock, in seconds since 1970.
     """
 
     waiting: int
-    found: Holder | ListedRecord | FoundLatch | ForeignValue | None
+    found: Holder | ListedRecord | FoundLatch | PermitState | ForeignValue | None
     at: float
 
 
@@ -121,7 +122,7 @@ def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
     found: list[Inspection] = []
     for start in range(0, len(locks), INSPECT_BATCH):
         batch = locks[start : start + INSPECT_BATCH]
-        keys = (*batch, *map(waiters_of, batch))
+        keys = (*batch, *map(waiters_of, batch), *map(ends_of, batch))
         reply: list[Inspection] = (
             yield from retry_command(Command("index/inspect", keys, InspectLocks(KIND), _parse_inspections))
         )[0]
@@ -143,13 +144,18 @@ def _parse_inspections(reply: Any) -> list[Inspection]:
 
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
-    found: Holder | ListedRecord | FoundLatch | ForeignValue | None
+    found: Holder | ListedRecord | FoundLatch | PermitState | ForeignValue | None
     try:
         kind, *details = verdict or [0]
         found = _parsers[kind](*details) if kind in _parsers else parse_inspected_lock(verdict)
     except PARSE_ERRORS:  # one malformed value must not fail the whole page
         found = ForeignValue("an unreadable value")
     return Inspection(parse_int(waiting), found, now)
+
+
+def _parse_permits(reply: Any) -> PermitState | ForeignValue | None:
+    found = parse_inspect(reply)
+    return None if isinstance(found, PermitState) and not (found.holders or found.set) else found
 
 
 def _parse_record(left: Any, version: Any, fields: Any, listed: Any) -> ListedRecord:
@@ -160,5 +166,9 @@ def _parse_latch(left_ms: Any, left: Any) -> FoundLatch:
     return FoundLatch(parse_int(left_ms) / 1000, parse_int(left))
 
 
-_parsers: dict[Any, Callable[..., ListedRecord | FoundLatch]] = {1: _parse_record, 2: _parse_latch}
+_parsers: dict[Any, Callable[..., ListedRecord | FoundLatch | PermitState | ForeignValue | None]] = {
+    1: _parse_record,
+    2: _parse_latch,
+    3: _parse_permits,
+}
 """The parsers of the replies for what is no lock, by their first element."""

@@ -16,6 +16,7 @@ from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
 from .index import FoundLatch, ListedRecord
 from .mutex_steps import KIND
+from .permit_steps import SEMAPHORE, PermitState
 from .requests import ForeignValue
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ class LockInfo:
         key: the filled key, which may be personal data. A key of more than 200 bytes is shortened and ends with a hash;
             all functions here accept it in this form.
         name: the name of the lock.
-        kind: "lock", "job", "record" or "latch".
+        kind: "lock", "semaphore", "rwlock", "job", "record" or "latch".
         state: see ``State``.
-        holder: the holder, with its fence; None unless the lock is held.
+        holder: the holder, with its fence; None unless the lock is held. Of several holders that with the first end of a
+            lease.
         held_for: seconds since the lock was acquired, or since the state of the job was written; None if it is free.
         lease_left: seconds until the lease ends, negative after its end; None if it is free.
         waiting: the number of processes' queues that wait for the lock; of a fair lock, of the callers that wait.
@@ -49,6 +51,9 @@ class LockInfo:
         task_id: the id of a job's task; None for locks.
         version: the version of a record; None for locks.
         left: what is left of the count of a latch; None for all others.
+        holders: all holders of a semaphore or read-write lock, in the order in which their leases end; the holder of
+            another lock.
+        limit: the limit of a semaphore; None for others.
     """
 
     alias: str
@@ -64,6 +69,8 @@ class LockInfo:
     task_id: str | None = None
     version: int | None = None
     left: int | None = None
+    holders: tuple[Holder, ...] = ()
+    limit: int | None = None
 
     @property
     def digest(self) -> str:
@@ -113,6 +120,8 @@ def info_of(
             waiting=inspection.waiting,
             left=found.left,
         )
+    if isinstance(found, PermitState):
+        return _info_of_permits(alias, key, inspection, found, max_hold)
     if found is None:
         ended = 0.0 < ends <= now
         return LockInfo(
@@ -137,6 +146,32 @@ def info_of(
         held_for=held_for,
         lease_left=found.lease_left,
         waiting=inspection.waiting,
+        holders=(found,),
+    )
+
+
+def _info_of_permits(
+    alias: str, key: str, inspection: Inspection, permits: PermitState, max_hold: Callable[[str], float]
+) -> LockInfo:
+    """Describe permits by the hold that lasts longest, and the holder of the lease that ends first."""
+    limit = permits.limit if permits.kind == SEMAPHORE else None
+    if not permits.holders:
+        return LockInfo(alias, key, default_name(key), "free", permits.kind, waiting=inspection.waiting, limit=limit)
+    first = permits.holders[0]
+    name = first.name or default_name(key)
+    held_for = max(0.0, inspection.at - min(holder.since for holder in permits.holders))
+    return LockInfo(
+        alias,
+        key,
+        name,
+        "overdue" if held_for > max_hold(name) else "held",
+        permits.kind,
+        holder=first,
+        held_for=held_for,
+        lease_left=permits.holders[-1].lease_left,
+        waiting=inspection.waiting,
+        holders=tuple(permits.holders),
+        limit=limit,
     )
 
 

@@ -37,6 +37,11 @@ class LockObject:
         return self.spec.alias
 
     @property
+    def exclusive(self) -> bool:
+        """Whether an owner may have one hold of it at a time."""
+        return self.spec.steps.exclusive
+
+    @property
     def performer(self) -> Performer:
         """The engine."""
         return self.spec.performer

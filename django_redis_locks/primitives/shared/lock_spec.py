@@ -13,6 +13,7 @@ from ...core.effects import Cleanup
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.grant import GrantedLock
 from ...core.hold import Hold, State
+from .requests import ForeignValue
 from .retry import retry_command
 from .stored_object import StoredObject
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ...core.grant import Grant
     from ...core.owners import Owner
     from .lock_steps import LockSteps
-    from .requests import ForeignValue
+    from .requests import TooManyPermits
     from .retry import CommandReply, RetryLimits
 
 
@@ -80,10 +81,18 @@ class LockSpec(StoredObject):
             hold.loss_reason = why
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.loss_reason}", **self.error_context)
 
+    def refusal(self, found: ForeignValue | TooManyPermits) -> Exception:
+        """Return the error for a request that can't succeed."""
+        if isinstance(found, ForeignValue):
+            return self.foreign_value_error(found)
+        return ValueError(
+            f"{self.name!r} has a limit of {found.limit}, set by set_limit(): the request is for more permits"
+        )
+
     def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
         """Return the error for a key that holds something else."""
         return LockKeyError(
-            f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
+            f"can't lock {self.name!r} of alias {self.alias!r} as a {self.steps.kind}: its key holds {found.what}. "
             "Delete that, or choose another key or KEY_PREFIX",
             **self.error_context,
         )

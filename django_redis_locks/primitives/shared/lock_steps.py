@@ -3,16 +3,15 @@ it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.commands import Command
     from ...core.hold import Hold
-    from ...core.holder import Holder
     from ...core.queue_values import Attempt
-    from .requests import Busy, ForeignValue, Granted, PreparedCommands
+    from .requests import PreparedCommands
 
 FENCE_REQUESTED = 3
 """The reply to a forced release when the holding process was asked for its fence."""
@@ -25,6 +24,18 @@ class LockSteps(Protocol):
     def shares_line(self) -> bool:
         """Whether the waiters of a loop, or all threads, share one place in the store's wait queue, and hand the lock over
         to each other. Otherwise the store knows each waiter, and grants the lock to exactly that one."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether an owner may have one hold at a time. Then a second acquire enters that hold again, or raises."""
+
+    @property
+    def terms(self) -> tuple[str | int, ...]:
+        """The arguments of an acquire that follow the holder."""
+
+    @property
+    def grant_terms(self) -> str:
+        """What follows the lease in the address of a waiter."""
 
     @property
     def prepared(self) -> PreparedCommands | None:
@@ -41,8 +52,9 @@ class LockSteps(Protocol):
     def release_keys(self) -> tuple[str, ...]:
         """The keys of a command that frees the lock."""
 
-    def acquire(self, token: str, holder: str, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
-        """Acquire the lock with a token, or register the waiter of the attempt."""
+    def acquire(self, token: str, holder: str, attempt: Attempt) -> Command[Any]:
+        """Acquire the lock with a token, or register the waiter of the attempt. Its reply is ``Granted``, ``Busy``,
+        ``ForeignValue`` or ``TooManyPermits``."""
 
     def release(self, token: str, address: str = "") -> Command[int]:
         """Its reply is 0: not held with this token, 1: freed, or 2: granted to a waiter, perhaps of this process.
@@ -73,8 +85,8 @@ class LockSteps(Protocol):
             age: milliseconds since the lock was acquired.
         """
 
-    def inspect(self) -> Command[Holder | ForeignValue | None]:
-        """Its reply is the holder, None for a free lock, or what else the key holds."""
+    def inspect(self) -> Command[Any]:
+        """Its reply is the holder, None for a free lock, or what else the key holds; of permits a ``PermitState``."""
 
     def force_release(self, fence: int | None, request_fence: bool) -> Command[int]:
         """As ``release``. Its reply is ``FENCE_REQUESTED`` if ``request_fence`` is set and the fence in the store may

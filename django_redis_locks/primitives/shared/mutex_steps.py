@@ -62,6 +62,10 @@ class MutexSteps:
     kind = KIND
     shares_line: ClassVar = True
 
+    exclusive: ClassVar = True
+    terms: ClassVar = ()
+    grant_terms: ClassVar = ""
+
     __slots__ = ("_free_keys", "_keys", "_name", "_options", "_performer", "prepared", "release_keys")
 
     def __init__(self, performer: Performer, keys: LockKeys, name: str, options: LockOptions) -> None:

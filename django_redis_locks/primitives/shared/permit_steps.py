@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("django_redis_locks")
 
+SEMAPHORE: Final = "semaphore"
+"""The kind of a semaphore."""
+
 MOST_NAMES_WARNED: Final = 1000
 """The number of names for which a difference of limits is logged, to bound the memory."""
 
@@ -43,12 +46,14 @@ class PermitState(NamedTuple):
     """The permits of a key, as they were when they were read.
 
     Attributes:
+        kind: "semaphore" or "rwlock"; "" if nothing is held, and no limit was set.
         used: the permits in use.
         limit: the limit in the store; 0 if nothing is held, and no limit was set.
         set: the limit was set by ``set_limit``.
         holders: the holders, in the order in which their leases end.
     """
 
+    kind: str
     used: int
     limit: int
     set: bool
@@ -74,6 +79,7 @@ class PermitSteps:
     """
 
     shares_line: ClassVar = False
+    exclusive: ClassVar = False
 
     __slots__ = (
         "_keys",
@@ -256,14 +262,16 @@ def _parse_set_limit(reply: Any) -> ForeignValue | None:
 
 
 def parse_inspect(reply: Any) -> PermitState | ForeignValue:
-    """Parse ``[]``; ``[permits in use, limit, 1 if it was set, hold, ...]``; or ``[-1, what the key holds]``."""
+    """Parse ``[]``; ``[kind, permits in use, limit, 1 if it was set, hold, ...]``; or ``[-1, what the key holds]``."""
     reply = parse_array(reply)
     if not reply:
-        return PermitState(0, 0, False, [])
+        return PermitState("", 0, 0, False, [])
     if reply[0] == -1:
         return _parse_foreign_value(reply)
-    used, limit, was_set, *holds = reply
-    return PermitState(parse_int(used), parse_int(limit), parse_bool(was_set), [_parse_hold(*hold) for hold in holds])
+    kind, used, limit, was_set, *holds = reply
+    return PermitState(
+        parse_text(kind), parse_int(used), parse_int(limit), parse_bool(was_set), [_parse_hold(*hold) for hold in holds]
+    )
 
 
 def _parse_hold(left: Any, fence: Any, since: Any, permits: Any, holder: Any) -> Holder:

@@ -32,15 +32,16 @@ if state.own then
   local unclaimed
   local held, rest
   held, fence, unclaimed, rest = string.match(state.own, '^(%d+) (%d+)(%*?)(@?%d*)')
-  redis.call('PEXPIRE', ends, lease)
+  redis.call('PEXPIRE', ends, math.max(lease, state.last - now))
   redis.call('ZADD', ends, 'XX', 'GT', now + lease, token)
+  state.last, state.extended = math.max(state.last, now + lease), true
   if unclaimed ~= '' then
     if holder ~= '' then holder = ' ' .. holder end
-    redis.call('HSET', lock, token, held .. ' ' .. fence .. rest .. holder)
+    state.fields = {token, held .. ' ' .. fence .. rest .. holder}
   end
 end
 
--- uses next_fence add_hold grant_permits set_ends save_permits place_in_line
+-- uses next_fence add_hold grant_permits save_permits place_in_line
 local too_many = state.set and permits > state.set
 local keeps_place = not (state.own or too_many or place == -1)
 local registered = 0
@@ -57,12 +58,12 @@ elseif waits and place ~= -1 then
 end
 local notified, first = grant_permits(lock, ends, waiters, heartbeats, counter, state, time, address, tonumber(place))
 
-first = first and (notified == 0 or not redis.call('HMGET', lock, token)[1])
+first = first and (notified == 0 or not redis.call('ZSCORE', ends, token))
 if not (fence or too_many) and first and permits <= limit_of(state, limit) - state.used then
   local since
   fence, since = next_fence(counter, nil, time, 0)
   if not fence then return since end
-  add_hold(lock, ends, state, kind, limit, permits, token, fence, '', since, holder, now + lease)
+  add_hold(ends, state, kind, limit, permits, token, fence, '', since, holder, now + lease)
   if index and time[2] % 100 == 0 then
     -- uses purge_index
     purge_index(index, now)

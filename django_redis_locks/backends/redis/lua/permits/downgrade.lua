@@ -12,11 +12,11 @@ local time = redis.call('TIME')
 local now = now_ms(time)
 local state, found = read_permits(lock, ends, nil, token, now)
 if not state then return found.err and found or 0 end
--- uses limit_of next_fence add_hold forget_waiter grant_permits set_ends save_permits
+-- uses limit_of next_fence add_hold forget_waiter grant_permits save_permits
 if state.own then
   local permits, rest = string.match(state.own, '^(%d+)(.*)$')
-  set_ends(lock, ends, state.set, now)
-  redis.call('HSET', lock, token, '1' .. rest)
+  redis.call('PEXPIRE', ends, state.last - now)
+  state.fields = {token, '1' .. rest}
   state.used, state.dropped = state.used - permits + 1, true
 end
 local notified = grant_permits(lock, ends, waiters, heartbeats, counter, state, time)

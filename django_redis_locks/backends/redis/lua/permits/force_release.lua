@@ -12,7 +12,7 @@ local time = redis.call('TIME')
 local now = now_ms(time)
 local state, found = read_permits(lock, ends, nil, '', now)
 if not state then return found.err and found or 0 end
--- uses drop_hold limit_of next_fence add_hold forget_waiter grant_permits set_ends save_permits
+-- uses drop_hold limit_of next_fence add_hold forget_waiter grant_permits save_permits
 local wanted, freed = {}, false
 for n = 2, #ARGV do wanted[ARGV[n]] = true end
 for _, token in ipairs(redis.call('ZRANGE', ends, 0, -1)) do

@@ -11,7 +11,7 @@ local time = redis.call('TIME')
 local now = now_ms(time)
 local state, found = read_permits(lock, ends, nil, ARGV[1], now)
 if not state then return found.err and found or 0 end
--- uses drop_hold limit_of next_fence add_hold forget_waiter grant_permits set_ends save_permits
+-- uses drop_hold limit_of next_fence add_hold forget_waiter grant_permits save_permits
 if state.own then drop_hold(lock, ends, state, ARGV[1], state.own) end
 local notified = grant_permits(lock, ends, waiters, heartbeats, counter, state, time)
 if state.dropped or notified > 0 then save_permits(lock, ends, index, state, now) end

@@ -11,9 +11,9 @@ local time = redis.call('TIME')
 local now = now_ms(time)
 local state, found = read_permits(lock, ends, ARGV[1], '', now)
 if not state then return found end
-redis.call('HSET', lock, 'kind', '1 ' .. ARGV[1], 'set', ARGV[2])
 state.kind, state.set = ARGV[1], tonumber(ARGV[2])
--- uses limit_of next_fence add_hold forget_waiter grant_permits set_ends save_permits
+-- uses limit_of next_fence add_hold forget_waiter grant_permits save_permits
+state.extended = true
 grant_permits(lock, ends, waiters, heartbeats, counter, state, time)
 save_permits(lock, ends, index, state, now)
 return 1

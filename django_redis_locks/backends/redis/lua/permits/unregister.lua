@@ -16,7 +16,7 @@ local time = redis.call('TIME')
 local now = now_ms(time)
 local state, found = read_permits(lock, ends, nil, token, now)
 if not state then return found.err and found or 0 end
--- uses drop_hold limit_of next_fence add_hold grant_permits set_ends save_permits
+-- uses drop_hold limit_of next_fence add_hold grant_permits save_permits
 local freed = state.own and (not unexpected or string.match(state.own, '^%d+ (%d+)%*') == fence)
 if freed then drop_hold(lock, ends, state, token, state.own) end
 local notified = grant_permits(lock, ends, waiters, heartbeats, counter, state, time)

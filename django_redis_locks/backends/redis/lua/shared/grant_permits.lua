@@ -24,7 +24,7 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
     if not channel then channel, number = string.match(address, '^(%S+) (%x+)') end
     permits = tonumber(permits)
     local grantable = permits and (not state.kind or state.kind == kind) and not (state.set and permits > state.set)
-    grantable = grantable and not redis.call('HMGET', lock, token)[1]
+    grantable = grantable and not redis.call('ZSCORE', ends, token)
     local free = grantable and limit_of(state, limit) - state.used
     local dead = false
     if grantable and permits > free then
@@ -44,7 +44,7 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
       end
       if receivers > 0 then
         notified = notified + 1
-        if fence then add_hold(lock, ends, state, kind, limit, permits, token, fence, '*', since, holder, now + lease) end
+        if fence then add_hold(ends, state, kind, limit, permits, token, fence, '*', since, holder, now + lease) end
       end
     end
   end

@@ -4,7 +4,7 @@ local function read_value(key, value, kind)
   if value.err then
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- the user may not read it
     local what = redis.call('TYPE', key)['ok']
-    local format, found = string.match(what == 'hash' and redis.call('HMGET', key, 'kind')[1] or '', '^(%d+) (%l+)$')
+    local format, found = string.match(what == 'hash' and redis.call('HMGET', key, 'permits')[1] or '', '^(%d+) (%l+)')
     if format == '1' then what = 'lock of kind ' .. found elseif format then what = 'lock of format ' .. format end
     return nil, {-1, 'a ' .. what}
   end

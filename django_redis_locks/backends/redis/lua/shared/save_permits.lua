@@ -1,16 +1,23 @@
--- Writes the state of the permits after a step has changed it. Without a hold the keys are deleted, but for a set limit.
+-- Writes the state of the permits after a step has changed it. Without a hold the keys are deleted, but for a set limit. The keys
+-- and the entry of the index end with the last lease that was given, a set limit $SET_LIMIT_RETENTION ms later than now.
 local function save_permits(lock, ends, index, state, now)
-  if state.used > 0 then
-    redis.call('HSET', lock, 'kind', '1 ' .. state.kind, 'limit', state.limit, 'used', state.used)
-    local last = set_ends(lock, ends, state.set, now)
-    if index then redis.call('ZADD', index, last, lock) end
+  if state.used == 0 and not state.set then
+    redis.call('DEL', lock, ends)
+    if index then redis.call('ZREM', index, lock) end
     return
   end
-  if state.set then
-    redis.call('HDEL', lock, 'limit', 'used')
+  local fields = state.fields
+  fields[#fields + 1] = 'permits'
+  fields[#fields + 1] = string.format('1 %s %d %d %d %.0f %.0f', state.kind, state.limit or 0, state.set or 0, state.used,
+    state.used > 0 and state.first or 0, state.used > 0 and state.last or 0)
+  redis.call('HSET', lock, unpack(fields))
+  if state.used == 0 then
     redis.call('PEXPIRE', lock, $SET_LIMIT_RETENTION)
-  else
-    redis.call('DEL', lock)
+    if index then redis.call('ZREM', index, lock) end
+  elseif state.extended then
+    local left = state.last - now
+    redis.call('PEXPIRE', ends, left)
+    redis.call('PEXPIRE', lock, state.set and math.max(left, $SET_LIMIT_RETENTION) or left)
+    if index then redis.call('ZADD', index, state.last, lock) end
   end
-  if index then redis.call('ZREM', index, lock) end
 end
