@@ -28,7 +28,7 @@ from tests.probes.commands import (
 )
 from tests.probes.permit_commands import KINDS_OF_REPLIES, PermitSide, RandomPermitCommands, kind_of_reply
 
-STEPS = 10_000
+STEPS = 20_000
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def comparable(inbox: str, word: str, lock: str) -> str:
 
 
 def test_redis_backend_replies_like_the_memory_backend(redis_url: str, settings: Any) -> None:
-    """[H2] [H3] [H9] [H19] [L12] Ten thousand random commands, with repetitions and ends of leases, give the same
+    """[H2] [H3] [H9] [H19] [L12] Twenty thousand random commands, with repetitions and ends of leases, give the same
     replies, messages and indexes."""
     seed = int(os.environ.get("DIFFERENTIAL_SEED") or random.SystemRandom().randrange(2**32))
     settings.REDIS_LOCKS = {
@@ -99,7 +99,7 @@ def test_redis_backend_replies_like_the_memory_backend(redis_url: str, settings:
 
 
 def test_redis_backend_grants_permits_like_the_memory_backend(redis_url: str, settings: Any) -> None:
-    """[H2] [H3] [H9] [L37] Ten thousand random commands of semaphores and read-write locks, with repetitions and ends of
+    """[H2] [H3] [H9] [L37] Twenty thousand random commands of semaphores and read-write locks, with repetitions and ends of
     leases, give the same replies, messages, holds and indexes."""
     seed = int(os.environ.get("DIFFERENTIAL_SEED") or random.SystemRandom().randrange(2**32))
     settings.REDIS_LOCKS = {

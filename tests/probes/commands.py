@@ -136,7 +136,7 @@ class RandomCommands:
         lock, record, latch = self.locks[number], self.records[number], self.latches[number]
         steps: dict[Callable[[], Pair], int] = {
             lambda: self.acquire(lock): 10,
-            lambda: self.acquire_fair(lock): 6,
+            lambda: self.acquire_fair(lock): 4,
             lambda: self.free(lock): 4,
             lambda: self.both(lock.spec.steps.renew(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock.spec.steps.inspect(), parse=_parse_holder)): 3,
@@ -148,9 +148,9 @@ class RandomCommands:
             lambda: self.put(record): 3,
             lambda: self.touch(record): 5,
             lambda: self.drop(record): 3,
-            lambda: self.set_latch(latch): 1,
+            lambda: self.set_latch(latch): 3,
             lambda: self.count_down(latch): 3,
-            lambda: self.get_latch(latch): 3,
+            lambda: self.get_latch(latch): 6,
         }
         commands = self.chance.choices(list(steps), list(steps.values()))[0]()
         self.sent.append(commands)
