@@ -223,3 +223,46 @@ async def acompete(key: str, queue_name: str, section: float) -> list[CompletedH
             holds.append(own[-1])
             await asyncio.sleep(section)
     return own
+
+
+class Share(NamedTuple):
+    """A time in which permits of a semaphore were held, on the machine's clock."""
+
+    begin: float
+    end: float
+    permits: int
+
+
+def share(key: str, limit: int, seconds: float) -> list[Share]:
+    """Hold one or two permits of a semaphore again and again."""
+    until, shares = clock.now() + seconds, []
+    for number in range(1_000_000):
+        permits = 1 + number % 2
+        with locks.semaphore(key, limit, expire=LEASE, wait=LEASE).acquire(permits=permits):
+            begin = clock.now()
+            time.sleep(0.002)
+            shares.append(Share(begin, clock.now(), permits))
+        if clock.now() > until:
+            break
+    return shares
+
+
+async def ashare(key: str, limit: int, seconds: float) -> list[Share]:
+    until, shares = clock.now() + seconds, []
+    for number in range(1_000_000):
+        permits = 1 + number % 2
+        async with await locks.semaphore(key, limit, expire=LEASE, wait=LEASE).aacquire(permits=permits):
+            begin = clock.now()
+            await asyncio.sleep(0.002)
+            shares.append(Share(begin, clock.now(), permits))
+        if clock.now() > until:
+            break
+    return shares
+
+
+def take(key: str, limit: int, expire: float) -> bool:
+    """Hold a permit, renewed, until the process ends."""
+    grant = locks.semaphore(key, limit, expire=expire, renew=True).acquire(timeout=0)
+    if grant is not None:
+        grants[f"{key} {grant.fence}"] = grant
+    return grant is not None

@@ -78,6 +78,13 @@ def use(server: RedisServer, client: Locks) -> None:
     assert [row.key for row in inspection.held(client.settings.alias, state="all").rows] == ["job"]
     assert written is not None
     assert inspection.force_release("job", using=client.settings.alias, fence=written.version)
+    semaphore = client.semaphore("s", 2)
+    held = [semaphore.acquire(), semaphore.acquire()]
+    held[0].extend(40)
+    assert len(semaphore.holders()) == 2
+    assert semaphore.acquire(timeout=0) is None
+    for permit in held:
+        permit.release()
     server.command("RPUSH", "lock:{0}:k:list", "x")
     with pytest.raises(LockKeyError):
         client.lock("list").acquire()

@@ -99,7 +99,8 @@ def test_wait_that_is_over_raises_with_a_holder(face: Face, alice: Caller, bob: 
 def test_waiters_get_permits_in_the_order_of_their_arrival(
     face: Face, alice: Caller, bob: Caller, carol: Caller
 ) -> None:
-    """[L37] A request for two permits isn't overtaken by one for a single permit that is free."""
+    """[L37] A request for two permits isn't overtaken by one for a single permit that is free, neither by a waiter nor by a
+    new caller."""
     lock = semaphore(face)
     grants = [alice(lock.acquire), alice(lock.acquire)]
     large = face.start_waiting(bob, lock, timeout=PATIENCE, permits=2)
@@ -107,6 +108,7 @@ def test_waiters_get_permits_in_the_order_of_their_arrival(
     small = face.start_waiting(carol, lock, timeout=PATIENCE)
     face.wait_until_registered(lock)
     alice(grants[0].release)
+    assert alice(lock.acquire, timeout=0) is None
     assert not large.done()
     assert not small.done()
     alice(grants[1].release)
