@@ -78,7 +78,8 @@ class PubSubReader:
                 except TimeoutError:
                     break
             elif self._shared.epoll.poll(left):
-                self._receive(self._shared)
+                with self._shared.mutex:
+                    self._receive(self._shared)
         return self.received != before
 
     def wait(self, event: ThreadEvent, seconds: float) -> None:
@@ -109,7 +110,8 @@ class PubSubReader:
             self._shared.closed = True
 
     def _read_until(self, event: ThreadEvent, deadline: float, shared: _SharedSocket) -> bool:
-        """Handle messages until the event is set or the time is over. Return False if the connection is broken."""
+        """Handle messages until the event is set or the time is over. Return False if the connection is broken, or the
+        subscriber's thread handles messages."""
         while True:
             event.on_set = shared.wake_up.set  # before the check: the event may be set at any moment
             if event.take() or (left := deadline - now()) <= 0:
@@ -121,10 +123,18 @@ class PubSubReader:
 
     def _receive_safely(self, shared: _SharedSocket) -> bool:
         """Handle messages in a waiting thread. Return False if the connection is broken. Then, and if a signal handler
-        raises, a message may be lost: the subscriber's thread reconnects, so that all waiters send a request."""
+        raises, a message may be lost: the subscriber's thread reconnects, so that all waiters send a request.
+
+        Also return False if the subscriber's thread handles messages. This thread must not wait for it, because a signal
+        handler may have interrupted this thread while it had a mutex that the other thread waits for.
+        """
         try:
+            if not shared.mutex.acquire(blocking=False):
+                return False
             self._receive(shared)
+            shared.release_mutex()
         except BaseException as failure:
+            shared.release_mutex()
             interrupt(self._sock)
             if not isinstance(failure, _CONNECTION_FAILURES):
                 raise
@@ -132,10 +142,9 @@ class PubSubReader:
         return True
 
     def _receive(self, shared: _SharedSocket) -> None:
-        with shared.mutex:
-            data = shared.receive()
-            if data is not None:
-                self._parse(data)
+        data = shared.receive()
+        if data is not None:
+            self._parse(data)
 
     def _parse(self, data: bytes) -> None:
         if not data:
@@ -161,6 +170,7 @@ class _SharedSocket:
 
     def __init__(self, sock: Any) -> None:
         self.mutex = threading.RLock()
+        self._descriptor_mutex = threading.RLock()  # held while the descriptor is used, never while another is acquired
         self.closed = False
         self.wake_up = _WakeUp()
         self.epoll = select.epoll()
@@ -201,25 +211,33 @@ class _SharedSocket:
         """Return the bytes that have arrived, b"" at the end of the connection, or None if another thread was faster.
 
         Raises:
-            OSError: the connection is broken.
+            ConnectionError: the connection is broken.
         """
-        if self.closed:
-            raise ConnectionAbortedError("the connection was closed")
         try:
-            return self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)  # type: ignore[no-any-return]
+            with self._descriptor_mutex:
+                if self.closed:
+                    raise ConnectionAbortedError("the connection was closed")
+                return self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)  # type: ignore[no-any-return]
         except BlockingIOError:
             return None
 
+    def release_mutex(self) -> None:
+        """Release the mutex, if this thread has it."""
+        try:
+            self.mutex.release()
+        except RuntimeError:
+            pass
+
     def close(self) -> None:
         """Stop reading."""
-        with self.mutex:
+        with self._descriptor_mutex:
             self.closed = True
         self.wake_up.set()
 
     def _enable(self, events: int) -> None:
         """Choose for which events of the socket the subscriber's thread is woken, besides a broken connection."""
         if not self.closed:
-            with self.mutex:
+            with self._descriptor_mutex:
                 if not self.closed:
                     self.epoll.modify(self._fd, events)
 

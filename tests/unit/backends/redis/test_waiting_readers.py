@@ -168,6 +168,26 @@ def test_closed_reader_lets_its_waiter_sleep(connection: Connection) -> None:
     ended(thread)
 
 
+def test_waiter_does_not_wait_for_a_message_to_be_handled(connection: Connection) -> None:
+    """It may be a signal handler, in a thread that has the mutex which the subscriber's thread waits for."""
+    mutex, handling = threading.Lock(), threading.Event()
+
+    def handle(text: str) -> None:
+        handling.set()
+        with mutex:
+            pass
+
+    connection.on_message = handle
+    with mutex:
+        connection.send("first")
+        assert handling.wait(LONG)
+        connection.send("second")
+        waiter = threading.Thread(target=connection.reader.wait, args=(ThreadEvent(), 0.05), daemon=True)
+        waiter.start()
+        ended(waiter)
+    assert connection.receives()
+
+
 def test_waiter_in_a_forked_child_leaves_the_connection_to_the_parent(connection: Connection) -> None:
     """A signal handler may fork in the middle of a wait."""
     event = ThreadEvent()
