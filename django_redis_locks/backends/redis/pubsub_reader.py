@@ -220,6 +220,10 @@ class _SharedSocket:
                 return self._sock.recv(_BUFFER, socket.MSG_DONTWAIT)  # type: ignore[no-any-return]
         except BlockingIOError:
             return None
+        except OSError as failure:
+            if failure.errno is None:  # that above, or one of a signal handler
+                raise
+            raise ConnectionAbortedError(f"the connection is broken: {failure}") from failure
 
     def release_mutex(self) -> None:
         """Release the mutex, if this thread has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import linecache
 import os
@@ -166,6 +167,21 @@ def test_closed_reader_lets_its_waiter_sleep(connection: Connection) -> None:
     assert thread.is_alive()
     event.set()
     ended(thread)
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ETIMEDOUT])
+def test_error_of_the_network_is_left_to_the_subscriber(connection: Connection, number: int) -> None:
+    """The waiter sleeps, as after a closed connection."""
+
+    class Unreachable:
+        def recv(self, size: int, flags: int) -> bytes:
+            raise OSError(number, os.strerror(number))
+
+    assert connection.reader._shared is not None
+    connection.reader._shared._sock = Unreachable()
+    connection.send("unread")
+    connection.reader.wait(ThreadEvent(), 0.05)
+    assert connection.broken.wait(LONG)
 
 
 def test_waiter_does_not_wait_for_a_message_to_be_handled(connection: Connection) -> None:
