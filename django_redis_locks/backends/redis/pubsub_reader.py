@@ -51,7 +51,7 @@ class PubSubReader:
         self._parser = Reader()
         self.received = 0
         """The number of messages so far."""
-        self._shared = _SharedSocket(sock) if _can_be_shared(sock, timeout) else None
+        self._shared = _share(sock, timeout)
 
     def send(self, request: bytes) -> None:
         """Send a request. Called by the subscriber's thread."""
@@ -156,8 +156,15 @@ class PubSubReader:
             self._handle(message)
 
 
-def _can_be_shared(sock: Any, timeout: float) -> bool:
-    return use_kernel_timeout(sock, timeout) is None and hasattr(select, "epoll") and hasattr(os, "eventfd")
+def _share(sock: Any, timeout: float) -> _SharedSocket | None:
+    """Return a socket that waiting threads can read, too. None if this system doesn't support that, or refuses another
+    descriptor."""
+    if use_kernel_timeout(sock, timeout) is None and hasattr(select, "epoll") and hasattr(os, "eventfd"):
+        try:
+            return _SharedSocket(sock)
+        except OSError:
+            pass
+    return None
 
 
 class _SharedSocket:

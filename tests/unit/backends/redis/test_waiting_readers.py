@@ -102,6 +102,13 @@ def ended(thread: threading.Thread) -> None:
     assert not thread.is_alive()
 
 
+def raising(failure: BaseException) -> Callable[[], object]:
+    def fail() -> object:
+        raise failure
+
+    return fail
+
+
 def test_waiting_thread_handles_messages_until_its_event_is_set(connection: Connection) -> None:
     """A message for another waiter doesn't end its wait. Afterwards the subscriber's thread reads again."""
     event = connection.events["mine"] = ThreadEvent()
@@ -182,6 +189,16 @@ def test_error_of_the_network_is_left_to_the_subscriber(connection: Connection, 
     connection.send("unread")
     connection.reader.wait(ThreadEvent(), 0.05)
     assert connection.broken.wait(LONG)
+
+
+def test_subscriber_without_free_descriptors_reads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "epoll", raising(OSError(errno.EMFILE, "Too many open files")))
+    connection = Connection()
+    event = connection.events["mine"] = ThreadEvent()
+    connection.send("mine")
+    connection.reader.wait(event, LONG)
+    assert connection.handled == [("mine", connection.thread.ident)]
+    connection.close()
 
 
 def test_waiter_does_not_wait_for_a_message_to_be_handled(connection: Connection) -> None:
