@@ -105,9 +105,10 @@ class PubSubReader:
             self._shared.close()
 
     def after_fork_in_child(self) -> None:
-        """Leave the socket to the parent."""
+        """Leave the socket to the parent, and the messages that the forking thread has received."""
         if self._shared is not None:
             self._shared.closed = True
+            self._shared.epoll.close()
 
     def _read_until(self, event: ThreadEvent, deadline: float, shared: _SharedSocket) -> bool:
         """Handle messages until the event is set or the time is over. Return False if the connection is broken, or the
@@ -152,6 +153,8 @@ class PubSubReader:
         for message in self._parser.feed(data):
             if type(message) is ServerError:
                 raise message
+            if self._shared is not None and self._shared.closed:
+                raise ConnectionAbortedError("the connection was closed")
             self.received += 1
             self._handle(message)
 
@@ -210,7 +213,7 @@ class _SharedSocket:
         """Wait in the reader until the socket is readable, or the reader's event is set. Return whether the socket is
         readable."""
         ready = [fd for fd, _ in self._poll.poll(1000 * min(seconds, _LONGEST_POLL))]
-        if self.wake_up.fd in ready:
+        if self.wake_up.fd in ready and not self.closed:  # a forked child shares the parent's
             self.wake_up.clear()
         return self._fd in ready
 

@@ -221,6 +221,17 @@ def test_waiter_does_not_wait_for_a_message_to_be_handled(connection: Connection
     assert connection.receives()
 
 
+def test_forked_child_does_not_handle_the_messages_of_the_parent() -> None:
+    """A signal handler may fork while its thread handles a message."""
+    connection = Connection(subscriber=False)
+    connection.on_message = lambda text: connection.reader.after_fork_in_child()
+    connection.there.sendall(pack("first") + pack("second"))
+    connection.reader.wait(ThreadEvent(), 0.05)
+    assert [text for text, _ in connection.handled] == ["first"]
+    connection.thread.start()
+    connection.close()
+
+
 def test_waiter_in_a_forked_child_leaves_the_connection_to_the_parent(connection: Connection) -> None:
     """A signal handler may fork in the middle of a wait."""
     event = ThreadEvent()
