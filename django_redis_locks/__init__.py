@@ -36,6 +36,7 @@ from .leader import Leader
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef
+from .primitives.rwlock import ReadLock, ReadWriteLock, WriteLock
 from .primitives.semaphore import Semaphore
 
 __all__ = [
@@ -52,10 +53,13 @@ __all__ = [
     "LockLost",
     "LockNotAcquired",
     "LockNotOwned",
+    "ReadLock",
+    "ReadWriteLock",
     "Record",
     "RecordRef",
     "Semaphore",
     "StaleGrant",
+    "WriteLock",
     "arelease_dead",
     "clock",
     "current_grant",

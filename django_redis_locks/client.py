@@ -31,12 +31,15 @@ from .mutex_maker import HoldUntil, OnBackendError, Options
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
+from .primitives.rwlock import ReadLock, ReadWriteLock, WriteLock
 from .primitives.semaphore import Semaphore, validate_limit
 from .primitives.shared.lock_spec import LockSpec
 from .primitives.shared.mutex_steps import KIND, MutexSteps
+from .primitives.shared.permit_lock import PermitLock
 from .primitives.shared.permit_steps import SEMAPHORE, PermitSteps
 from .primitives.shared.requests import LockOptions
-from .transaction_lock import TransactionSemaphore
+from .primitives.shared.rwlock_steps import RWLOCK, ReadSteps, WriteSteps
+from .transaction_lock import TransactionReadLock, TransactionSemaphore, TransactionWriteLock
 
 if TYPE_CHECKING:
     from .conf.decorator_options import LockKind
@@ -72,6 +75,7 @@ class Locks(LockMaker):
         self._key_layout = KeyLayout(settings.key_prefix, engine.backend.buckets)
         self._cached_parts = lru_cache(CACHED_KEYS, typed=True)(self._lock_parts)  # a lazy string equals a str
         self._cached_semaphore_parts = lru_cache(CACHED_KEYS, typed=True)(self._semaphore_parts)
+        self._cached_rwlock_parts = lru_cache(CACHED_KEYS, typed=True)(self._rwlock_parts)
         self._cached_options = lru_cache(CACHED_KEYS, typed=True)(self._lock_options)
 
     def __repr__(self) -> str:
@@ -117,6 +121,25 @@ class Locks(LockMaker):
         except TypeError:  # not hashable, or wrong
             kind, spec = self._semaphore_parts(key, limit, name, *options)
         return kind(with_on_lost(spec, on_lost))
+
+    def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
+        make_parts = self._cached_rwlock_parts if options[-1] is None else self._rwlock_parts
+        try:
+            deferred, reads, writes = make_parts(key, name, *options)
+        except TypeError:  # not hashable, or wrong
+            deferred, reads, writes = self._rwlock_parts(key, name, *options)
+        read, write = (TransactionReadLock, TransactionWriteLock) if deferred else (ReadLock, WriteLock)
+        return ReadWriteLock(read(with_on_lost(reads, on_lost)), write(with_on_lost(writes, on_lost)))
+
+    def _rwlock_parts(self, key: str, name: str | None, *options: Any) -> tuple[bool, LockSpec, LockSpec]:
+        """Return what read-write locks of equal arguments share: whether their release is deferred, and the specs of both
+        sides."""
+        require(self, "rwlocks")
+        address = self._address(key, name)
+        lock_options = self._options_of(address.name, options)
+        sides = (steps(self.engine, address.keys, address.name, lock_options) for steps in (ReadSteps, WriteSteps))
+        reads, writes = (LockSpec(self.engine, *address, lock_options, steps) for steps in sides)
+        return bool(lock_options.database), reads, writes
 
     def _semaphore_parts(
         self, key: str, limit: int, name: str | None, *options: Any
@@ -179,13 +202,16 @@ class Locks(LockMaker):
         name = default_name(key) if name is None else name
         return LockAddress(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
-    def listed(self, key: str, kind: str = KIND, limit: int | None = None) -> Lock | Semaphore:
+    def listed(self, key: str, kind: str = KIND, limit: int | None = None) -> Lock | PermitLock:
         """Return the lock of a kind, with a key that came from a list of locks, where long keys end with a hash."""
         keys = self._key_layout.keys_of_escaped(escape_again(key))
         address = self._at(keys, key, None)
         options = self._lock_options(address.name, *_NO_OPTIONS)
         if kind == SEMAPHORE:
             return Semaphore(self._semaphore_spec(address, options, limit or 1))
+        if kind == RWLOCK:
+            steps = PermitSteps(self.engine, address.keys, address.name, options, kind, 1, 1)
+            return PermitLock(LockSpec(self.engine, *address, options, steps))
         return Lock(self._spec(address, options))
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from .engine.engine import Engine
-    from .primitives.lock import Lock
+    from .primitives.shared.base_lock import BaseLock
 
 _RESPONSE = ""
 """The key of the response in ``DeferredGrant._until``, whose other keys are aliases of databases."""
@@ -36,7 +36,7 @@ _ROLLBACK_TIMEOUT = 1.0
 """Seconds that a call waits until the maintenance thread has freed the lock after a rollback in the same thread."""
 
 
-def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
+def deferred_grant_of(lock: BaseLock) -> DeferredGrant | None:
     """Return the grant with which an earlier call or block of this thread holds the lock until an open transaction
     ends, or None. The thread may re-enter it."""
     grant = registry.newest(lock.lock_id, deferred=True) if lock.lock_id in registry.known else None

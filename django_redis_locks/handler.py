@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .primitives.latch import Latch
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
+    from .primitives.rwlock import ReadWriteLock
     from .primitives.semaphore import Semaphore
 
 DEFAULT = "default"
@@ -90,6 +91,9 @@ class LockHandler(LockMaker):
 
     def _make_semaphore(self, key: str, limit: int, name: str | None, options: Options, on_lost: OnLost) -> Semaphore:
         return self[DEFAULT]._make_semaphore(key, limit, name, options, on_lost)
+
+    def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
+        return self[DEFAULT]._make_rwlock(key, name, options, on_lost)
 
     def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
         return self[DEFAULT]._attachable(text, on_lost)

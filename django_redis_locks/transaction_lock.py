@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from . import deferred_release, open_transactions
 from .primitives.fair_lock import FairLock
 from .primitives.lock import Lock
+from .primitives.rwlock import ReadLock, WriteLock
 from .primitives.semaphore import Semaphore
 from .primitives.shared.base_lock import BaseLock
 
@@ -23,12 +24,12 @@ class _ReleasedAtCommit(BaseLock):
         """Release the grant at the end of the open transaction, or now if there is none."""
         if not isinstance(grant, deferred_release.DeferredGrant):
             deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
-        BaseLock.release_grant(self, grant, loop)
+        super().release_grant(grant, loop)
 
     async def arelease_grant(self, grant: Grant) -> None:
         """Release the grant now: asynchronous code has no transactions."""
         open_transactions.warn_asynchronous(self.name)
-        await BaseLock.arelease_grant(self, grant)
+        await super().arelease_grant(grant)
 
 
 class TransactionLock(_ReleasedAtCommit, Lock):
@@ -49,5 +50,17 @@ class TransactionFairLock(TransactionLock, FairLock):
 
 class TransactionSemaphore(_ReleasedAtCommit, Semaphore):
     """A semaphore with a deferred release."""
+
+    __slots__ = ()
+
+
+class TransactionReadLock(_ReleasedAtCommit, ReadLock):
+    """The readers' side of a read-write lock with a deferred release."""
+
+    __slots__ = ()
+
+
+class TransactionWriteLock(_ReleasedAtCommit, WriteLock):
+    """The writer's side of a read-write lock with a deferred release."""
 
     __slots__ = ()

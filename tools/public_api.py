@@ -106,10 +106,13 @@ MADE_HERE: Final = {
     "Leader",
     "Lock",
     "Locks",
+    "ReadLock",
+    "ReadWriteLock",
     "Record",
     "RecordRef",
     "RunLock",
     "Semaphore",
+    "WriteLock",
 }
 """Classes without a public constructor."""
 
@@ -125,6 +128,7 @@ ONLY: Final[dict[str, set[str]]] = {
 
 _OF_LOCKS: Final = {
     "exclusive",
+    "role",
     "adopt_command",
     "aextend_hold",
     "arelease_grant",
@@ -140,6 +144,8 @@ _OF_LOCKS: Final = {
     "options",
     "performer",
     "may_reenter",
+    "waits_for",
+    "why_not_reentered",
     "reentrant",
     "release_command",
     "release_grant",
@@ -154,7 +160,9 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Latch": {"error_context", "keys", "lock_id", "options", "performer", "with_context"},
     "LoadContext": {"may_store"},
     "Lock": _OF_LOCKS,
+    "ReadLock": _OF_LOCKS,
     "Semaphore": _OF_LOCKS,
+    "WriteLock": _OF_LOCKS,
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"engine", "fence_counters", "indexes", "listed", "max_hold", "overrides", "settings"},

@@ -80,6 +80,7 @@ FEATURES: Final = {
     "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
     "records": "records need Redis",
+    "rwlocks": "read-write locks need Redis",
     "semaphores": "semaphores need Redis",
 }
 """What a backend may lack, with the stores that have it: the beginning of the message for one that doesn't."""

@@ -11,7 +11,7 @@ from ..core.arguments import validate_choice
 from ..core.errors import LockNotAcquired
 from ..core.suggestions import closest, did_you_mean
 
-LockKind: TypeAlias = Literal["lock", "fair"]
+LockKind: TypeAlias = Literal["lock", "fair", "read", "write"]
 
 HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 

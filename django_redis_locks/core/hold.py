@@ -219,9 +219,9 @@ class Hold:
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.loss_reason is None
 
-    def add_grant(self, grant: int, like: int = 0) -> bool:
-        """Add a grant, which needs renewal if the grant with the id ``like`` does. Return False if the hold has
-        ended."""
+    def add_grant(self, grant: int, like: int = 0, role: str = "") -> bool:
+        """Add a grant, which needs renewal if the grant with the id ``like`` does. ``role`` is for locks with two sides.
+        Return False if the hold has ended."""
         with self.mutex.rlock:
             if self.state is not State.HELD:
                 return False

@@ -40,7 +40,8 @@ class Holder:
         lease_left: seconds until the lease ends, unless it is extended.
         max_hold: the ``max_hold`` that its call site gave, in seconds, infinity for ever; None if it gave none.
         note: the ``note`` of its call site, with control characters escaped; None if it gave none.
-        permits: the number of permits that it has of a semaphore; 1 for other locks.
+        permits: the number of permits that it has of a semaphore, or of a read-write lock, whose readers have 1 and whose
+            writer has all; 1 for other locks.
     """
 
     fence: int

@@ -16,7 +16,7 @@ from .hold import State
 from .owners import current_owner, is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from .grant import Grant
     from .hold import Hold
@@ -138,11 +138,14 @@ class Registry:
         """Return the grants on a hold, the newest first."""
         return [grant for grant in self.at(hold.lock_id) if grant.hold is hold]
 
-    def newest(self, lock_id: LockId, *, deferred: bool = False) -> Grant | None:
-        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``deferred``, grants
-        count that the caller has released, but that an open transaction keeps."""
+    def newest(self, lock_id: LockId, role: str | None = None, *, deferred: bool = False) -> Grant | None:
+        """Return the caller's newest grant on a lock that isn't released; it may be lost. With ``role``, only those of
+        one side of the lock count. With ``deferred``, grants count that the caller has released, but that an open
+        transaction keeps."""
         owner = current_owner()
         for grant in self.at(lock_id):
+            if role is not None and grant.lock.role != role:
+                continue
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not grant_stack.contains(grant):
                 continue
             if not grant.deferred or (deferred and grant.waits_for_transaction()):
@@ -165,12 +168,15 @@ class Registry:
             found = [grant for grant in found if grant._block == block]
         return found[0] if found else None
 
-    def why_self_deadlock(self, lock_id: LockId, *, wait_for_parent: bool) -> str | None:
+    def why_self_deadlock(
+        self, lock_id: LockId, waits_for: Callable[[Hold], bool], *, wait_for_parent: bool
+    ) -> str | None:
         """Return the reason why a caller that waits for this lock would deadlock with itself, as a sentence; None if it
-        wouldn't. It probably does if the task or thread that started it holds the lock, unless ``wait_for_parent``."""
+        wouldn't. It probably does if the task or thread that started it holds the lock, unless ``wait_for_parent``.
+        ``waits_for`` returns whether the caller would wait for a hold to end."""
         owner = current_owner()
         for grant in self.at(lock_id):
-            if not grant.hold.live:
+            if not grant.hold.live or not waits_for(grant.hold):
                 continue
             if grant.hold.owner() is owner:
                 return (

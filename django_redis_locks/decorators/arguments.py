@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil, LockKind
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from ..core.durations import Duration
     from ..core.grant import OnLost
     from ..mutex_maker import OnBackendError
-    from ..primitives.lock import Lock
+    from ..primitives.shared.base_lock import BaseLock
+
+_MAKERS: Final[dict[LockKind, Callable[..., BaseLock]]] = {
+    "lock": lambda client, key, **options: client.lock(key, **options),
+    "fair": lambda client, key, **options: client.fair_lock(key, **options),
+    "read": lambda client, key, **options: client.rwlock(key, **options).read,
+    "write": lambda client, key, **options: client.rwlock(key, **options).write,
+}
+"""Makes the lock of a call, for each kind."""
 
 
 class DecoratorArguments:
@@ -102,15 +110,15 @@ class DecoratorArguments:
         """The options of the decorator; those that are left out are taken from ``LOCKS[name]`` in the settings."""
         return self.options.merged_with(client.overrides(name).decorator_options)
 
-    def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> Lock:
+    def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> BaseLock:
         """The lock of one call."""
         wait = self.wait
         if wait is None and client.overrides(name).wait is None:
             wait = 0
-        make = client.fair_lock if options.kind == "fair" else client.lock
+        make = _MAKERS[options.kind or "lock"]
         if options.keeps_lock:
-            return make(key, wait=wait, name=name, **{**self.lock_options, "renew": False})
-        lock = make(key, wait=wait, name=name, **self.lock_options)
+            return make(client, key, wait=wait, name=name, **{**self.lock_options, "renew": False})
+        lock = make(client, key, wait=wait, name=name, **self.lock_options)
         return replace(lock, reentrant=True) if options.reentrant else lock
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..conf.decorator_options import DecoratorOptions
     from ..core.grant import Grant
-    from ..primitives.lock import Lock
+    from ..primitives.shared.base_lock import BaseLock
     from .arguments import DecoratorArguments
 
 _KEY = "key callable"
@@ -166,7 +166,7 @@ class LockedCall:
             else argument_callables.argument_callable(options.condition, _CONDITION, self.name)
         )
 
-    def _lock(self, key: Any, options: DecoratorOptions) -> Lock:
+    def _lock(self, key: Any, options: DecoratorOptions) -> BaseLock:
         if not isinstance(key, str) or not key:
             what = "an empty one" if key == "" else type(key).__name__
             raise LockKeyError(

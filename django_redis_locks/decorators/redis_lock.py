@@ -139,7 +139,7 @@ def redis_lock(
             positional argument; or a callable that takes the arguments and returns the key, only as ``key=``. By
             default all calls of the function share one lock.
         kind: ``"fair"`` makes calls that wait get the lock in the order of their arrival at the store, as
-            ``locks.fair_lock``. By default ``"lock"``.
+            ``locks.fair_lock``. ``"read"`` and ``"write"`` are the two sides of ``locks.rwlock``. By default ``"lock"``.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings'
             ``EXPIRE``, renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.

@@ -10,11 +10,10 @@ from ..core.durations import Duration
 from ..core.grant import Grant
 from ..core.runner import arun, run
 from .shared.acquire import aacquire, acquire
-from .shared.base_lock import BaseLock
-from .shared.permit_programs import force_releasing_permits, inspecting_permits, setting_limit, steps_of
+from .shared.permit_lock import PermitLock
+from .shared.permit_programs import setting_limit, steps_of
 
 if TYPE_CHECKING:
-    from ..core.holder import Holder
     from .shared.permit_steps import PermitState
 
 _ARGUMENTS = ("blocking", "timeout", "permits")
@@ -23,7 +22,7 @@ LARGEST_LIMIT: Final = 1_000_000_000
 """More permits than that are a mistake."""
 
 
-class Semaphore(BaseLock):
+class Semaphore(PermitLock):
     """A lock with a number of permits, its *limit*, on all hosts together. ``locks.semaphore()`` makes one.
 
     Each hold has its own lease, fence and renewal, so that a crash gives back what its process held, and nothing else. A
@@ -216,74 +215,6 @@ class Semaphore(BaseLock):
             ValueError: ``limit`` is no whole number, or less than 1.
         """
         await arun(setting_limit(self.spec, validate_limit(limit)), self.spec.performer)
-
-    def holders(self) -> list[Holder]:
-        """Return the holders, each with the number of its ``permits``, in the order in which their leases end. One round
-        trip.
-
-        Raises:
-            LockBackendError: the store can't be reached, or refuses.
-            LockKeyError: the key holds a value that is no semaphore.
-        """
-        return self._inspect().holders
-
-    async def aholders(self) -> list[Holder]:
-        """Return the holders, each with the number of its ``permits``, in the order in which their leases end. One round
-        trip.
-
-        Raises:
-            LockBackendError: the store can't be reached, or refuses.
-            LockKeyError: the key holds a value that is no semaphore.
-        """
-        return (await self._ainspect()).holders
-
-    holder = holders
-    aholder = aholders
-
-    def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """Free the permits of all holders, or of one. A holder continues until it notices the loss; its fence protects
-        the resources that it writes to.
-
-        Args:
-            reason: for the log and the signal.
-            fence: free only the hold with this fence.
-            actor: the user or program that does it, for the signal.
-
-        Returns:
-            True if there was a hold to free, also if a reply was lost on the way.
-
-        Raises:
-            LockBackendError: the store can't be reached, or refuses.
-            LockKeyError: the key holds a value that is no semaphore.
-            ValueError: ``fence`` is no int.
-        """
-        return self._report_forced(run(force_releasing_permits(self.spec, fence), self.spec.performer), reason, actor)
-
-    async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
-        """Free the permits of all holders, or of one. A holder continues until it notices the loss; its fence protects
-        the resources that it writes to.
-
-        Args:
-            reason: for the log and the signal.
-            fence: free only the hold with this fence.
-            actor: the user or program that does it, for the signal.
-
-        Returns:
-            True if there was a hold to free, also if a reply was lost on the way.
-
-        Raises:
-            LockBackendError: the store can't be reached, or refuses.
-            LockKeyError: the key holds a value that is no semaphore.
-            ValueError: ``fence`` is no int.
-        """
-        freed = await arun(force_releasing_permits(self.spec, fence), self.spec.performer)
-        return self._report_forced(freed, reason, actor)
-
-    def _inspect(self) -> PermitState:
-        return run(inspecting_permits(self.spec), self.spec.performer)
-
-    async def _ainspect(self) -> PermitState:
-        return await arun(inspecting_permits(self.spec), self.spec.performer)
 
     def _limit_in(self, state: PermitState) -> int:
         own: int = steps_of(self.spec).limit

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, Lock, Semaphore
+from django_redis_locks import Grant, Lock, ReadLock, Semaphore, WriteLock
 from tests.probes.engine import set_reply_timeout, wait_for_cleanup
 from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
@@ -58,11 +58,14 @@ IMMEDIATE = [fault for fault in ANYTHING if fault.action == "cut"]
 requests."""
 
 
+AnyLock = Lock | Semaphore | ReadLock | WriteLock
+LOCKS = Lock, Semaphore, ReadLock, WriteLock
+
 READS = {"lock/inspect", "permits/inspect", "index/page", "index/inspect"}
 RELEASES = {"lock/release", "permits/release"}
 RENEWALS = {"lock/renew", "lock/adopt", "permits/renew", "permits/adopt"}
 FORCED = {"lock/force_release", "permits/force_release"}
-LATE_COPIES = {"lock/transfer", *RELEASES, *RENEWALS, *READS}
+LATE_COPIES = {"lock/transfer", "permits/downgrade", *RELEASES, *RENEWALS, *READS}
 """Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
 the lock of any holder."""
 
@@ -129,7 +132,7 @@ class FaultSchedule:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Track all calls with an async counterpart, which may send requests. Only callers that repeat get a short
         timeout."""
-        for owner in (Lock, Semaphore, Grant):
+        for owner in (*LOCKS, Grant):
             for name in dir(owner):
                 other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"
                 if hasattr(owner, other):
@@ -139,29 +142,29 @@ class FaultSchedule:
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def call(subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Any:
+        def call(subject: AnyLock | Grant, *args: Any, **how: Any) -> Any:
             with self._under_way(method.__name__, subject, *args, **how):
                 return method(subject, *args, **how)
 
         @wraps(method)
-        async def acall(subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Any:
+        async def acall(subject: AnyLock | Grant, *args: Any, **how: Any) -> Any:
             with self._under_way(method.__name__, subject, *args, **how):
                 return await method(subject, *args, **how)
 
         return acall if inspect.iscoroutinefunction(method) else call
 
     @contextmanager
-    def _under_way(self, name: str, subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Iterator[None]:
+    def _under_way(self, name: str, subject: AnyLock | Grant, *args: Any, **how: Any) -> Iterator[None]:
         try:
             with self._tracked(name, subject, *args, **how):
                 yield
         finally:
-            if name in WAITS and isinstance(subject, Lock | Semaphore):
+            if name in WAITS and isinstance(subject, LOCKS):
                 wait_for_cleanup(subject)
 
     @contextmanager
-    def _tracked(self, name: str, subject: Lock | Semaphore | Grant, *args: Any, **how: Any) -> Iterator[None]:
-        if name in WAITS and isinstance(subject, Lock | Semaphore) and _waits_long(subject, *args, **how):
+    def _tracked(self, name: str, subject: AnyLock | Grant, *args: Any, **how: Any) -> Iterator[None]:
+        if name in WAITS and isinstance(subject, LOCKS) and _waits_long(subject, *args, **how):
             before = _retries_until_answered.set(True)
             try:
                 yield
@@ -175,7 +178,7 @@ class FaultSchedule:
             self._once_only.remove(name)
 
 
-def _waits_long(lock: Lock | Semaphore, blocking: Any = True, timeout: Any = None, permits: int = 1) -> bool:
+def _waits_long(lock: AnyLock, blocking: Any = True, timeout: Any = None, permits: int = 1) -> bool:
     if lock.reentrant or not blocking:  # re-entry may renew, which is sent once
         return False
     wait = lock.options.wait if timeout is None else timeout

@@ -93,7 +93,7 @@ IN_LOCKS_ONLY: list[Problem] = [
     ("E027", {"RENEW": "yes"}, "RENEW is True or False, not 'yes'", ""),
     ("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?"),
     ("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?"),
-    ("E066", {"KIND": "unfair"}, "KIND is one of 'lock', 'fair', not 'unfair'", ""),
+    ("E066", {"KIND": "unfair"}, "KIND is one of 'lock', 'fair', 'read', 'write', not 'unfair'", ""),
     ("E021", {"HOLD": "forever"}, "HOLD is one of 'call', 'transaction', 'response'", ""),
     ("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", ""),
     ("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", ""),

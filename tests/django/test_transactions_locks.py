@@ -71,6 +71,31 @@ class TestHold:
         log.wait_for("release stock")
         assert warnings() == []
 
+    def test_sides_of_a_read_write_lock_are_released_after_commit(self) -> None:
+        """[D2] [L35] A write lock stays one until then, also if its owner reads inside of it."""
+        lock = locks.rwlock("stock", hold="transaction")
+
+        def attempt(side: str) -> Any:
+            return in_thread(lambda: getattr(locks.rwlock("stock"), side).acquire(blocking=False, timeout=None))
+
+        with transaction.atomic():
+            work(lock.read)
+            assert attempt("write") is None
+        with lock.read:
+            pass
+        with transaction.atomic():
+            writes, reads = lock.write.acquire(), lock.read.acquire()
+            writes.release()
+            with lock.write:
+                pass
+            assert attempt("read") is None
+        assert lock.read.owned()
+        assert not lock.write.owned()
+        assert attempt("write") is None
+        attempt("read").release()
+        reads.release()
+        attempt("write").release()
+
     def test_lock_of_a_block_that_raises_is_held_until_the_transaction_ends(self, log: TransactionLog) -> None:
         """[D2]"""
         with pytest.raises(UserError), transaction.atomic():  # noqa: PT012

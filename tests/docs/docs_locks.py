@@ -199,6 +199,10 @@ after_each(
     {
         "howto/locks:rlock": lambda names: names["outer"]() > 10**15,
         "howto/locks:fair": lambda names: names["print_document"]("a") == "A",
+        "howto/locks:rwlock": lambda names: (
+            names["change_prices"]({}, {"apple": 3}) > 10**15 and names["show_prices"]({"apple": 3}) == ["apple"]
+        ),
+        "howto/locks:downgrade": lambda names: names["publish"]({}) == {"apple": 3},
         "howto/locks:hand-over": lambda names: not locks.lock("upload:9").locked(),
         "howto/locks:detach": lambda names: not locks.lock("export:7").locked() and names["text"].startswith("lock1."),
         "howto/locks:exit": lambda names: callable(names["handle"]),

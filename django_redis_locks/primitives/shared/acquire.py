@@ -86,7 +86,8 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
         LockLost: re-entry into a lock that is lost.
     """
     spec = lock.spec
-    if not all(grant.lock.exclusive for grant in registry.at(spec.lock_id)):
+    two_sides = bool(lock.role)
+    if any(not grant.lock.exclusive or bool(grant.lock.role) != two_sides for grant in registry.at(spec.lock_id)):
         return True  # the reply says that the kinds exclude each other
     newest = registry.newest(spec.lock_id, deferred=True)
     if newest is not None and newest.hold.held:
@@ -95,9 +96,11 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
                 raise spec.loss_of(newest.hold, "expired")
             request.reentered = newest.hold
             return True
-        why = None if newest.hold.expired_or_lost else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
+        usual = _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
+        why = None if newest.hold.expired_or_lost else lock.why_not_reentered or usual
     else:
-        why = registry.why_self_deadlock(spec.lock_id, wait_for_parent=spec.options.wait_for_parent)
+        parent = spec.options.wait_for_parent
+        why = registry.why_self_deadlock(spec.lock_id, lock.waits_for, wait_for_parent=parent)
     if why is not None and blocking:
         raise LockAlreadyHeld(f"lock {spec.name!r}: {why}", **spec.error_context)
     return why is None

@@ -32,7 +32,7 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
     if hold is not None:
         if hold.held:
             yield from extending_for_reentry(spec, hold, request)
-            if hold.add_grant(request.grant_id):
+            if hold.add_grant(request.grant_id, role=spec.steps.role):
                 return hold
         request.reentered = None  # it was released since
     waiter = request.waiter

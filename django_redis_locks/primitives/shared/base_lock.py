@@ -142,7 +142,7 @@ class BaseLock(LockObject):
 
     def owned(self) -> bool:
         """Return whether the caller holds the lock, as far as this process knows; no request is sent."""
-        newest = registry.newest(self.spec.lock_id)
+        newest = registry.newest(self.spec.lock_id, self.spec.steps.role)
         return newest is not None and newest.held
 
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
@@ -236,6 +236,12 @@ class BaseLock(LockObject):
             events.emit(events.ForceReleased(self.key, self.name, self.alias, reason, actor))
         return freed
 
+    why_not_reentered = ""
+
     def may_reenter(self, grant: Grant, loop: object) -> bool:
         """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
         return self.reentrant
+
+    def waits_for(self, hold: Hold) -> bool:
+        """Return whether an acquire waits for the end of this hold of another context of the caller."""
+        return True

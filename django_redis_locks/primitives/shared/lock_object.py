@@ -42,6 +42,11 @@ class LockObject:
         return self.spec.steps.exclusive
 
     @property
+    def role(self) -> str:
+        """The side of the lock, for kinds with two sides."""
+        return self.spec.steps.role
+
+    @property
     def performer(self) -> Performer:
         """The engine."""
         return self.spec.performer
@@ -92,5 +97,5 @@ _INTERNAL = frozenset(name for kind in (LockObject, GrantedLock) for name in dir
     "key",
     "name",
     "alias",
-} | {"may_reenter"}
+} | {"may_reenter", "waits_for", "why_not_reentered"}
 """The attributes of a lock that only this package uses. ``dir`` hides them."""

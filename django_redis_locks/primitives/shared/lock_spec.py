@@ -39,7 +39,7 @@ class LockSpec(StoredObject):
     def __post_init__(self) -> None:
         options = self.options
         identity = self.lock_id, self.key, self.name, self.alias
-        self.new_hold = partial(Hold, *identity, options.lease, options.renew_for, options.on_lost)
+        self.new_hold = partial(self.steps.hold_type, *identity, options.lease, options.renew_for, options.on_lost)
 
     def holder_text(self, owner: Owner) -> str:
         """Return the description that is stored with a lock of this thread or task."""
@@ -107,3 +107,10 @@ class SpecifiedLock(GrantedLock, Protocol):
 
     def may_reenter(self, grant: Grant, loop: object, /) -> bool:
         """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
+
+    def waits_for(self, hold: Hold, /) -> bool:
+        """Return whether an acquire waits for the end of this hold of another context of the caller."""
+
+    @property
+    def why_not_reentered(self) -> str:
+        """The reason if ``may_reenter`` is false; "" for the usual one."""

@@ -30,6 +30,14 @@ class LockSteps(Protocol):
         """Whether an owner may have one hold at a time. Then a second acquire enters that hold again, or raises."""
 
     @property
+    def role(self) -> str:
+        """The side of a lock whose two sides share a key, such as ``READ``; "" for other kinds."""
+
+    @property
+    def hold_type(self) -> type[Hold]:
+        """The class of its holds."""
+
+    @property
     def terms(self) -> tuple[str | int, ...]:
         """The arguments of an acquire that follow the holder."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ...core import clock, forks, owners
 from ...core import holder as holders
 from ...core.commands import Command
+from ...core.hold import Hold
 from ...core.holder import Holder
 from ...core.keys import BROADCAST
 from ...core.queue_values import QueuePosition
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...core.effects import Performer
-    from ...core.hold import Hold
     from ...core.keys import LockKeys
     from ...core.queue_values import Attempt
     from .requests import LockOptions
@@ -63,6 +63,8 @@ class MutexSteps:
     shares_line: ClassVar = True
 
     exclusive: ClassVar = True
+    role: ClassVar = ""
+    hold_type: ClassVar = Hold
     terms: ClassVar = ()
     grant_terms: ClassVar = ""
 

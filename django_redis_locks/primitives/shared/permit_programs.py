@@ -9,7 +9,10 @@ from .permit_steps import PermitSteps
 from .requests import ForeignValue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...core.commands import Program
+    from ...core.holder import Holder
     from .lock_spec import LockSpec
     from .permit_steps import PermitState
 
@@ -33,14 +36,18 @@ def inspecting_permits(spec: LockSpec) -> Program[PermitState]:
     return state
 
 
-def force_releasing_permits(spec: LockSpec, fence: int | None) -> Program[bool]:
-    """Drop the hold with this fence, or all holds that are found: a command that drops any hold must not be repeated.
-    Return whether there was one."""
+def force_releasing_permits(spec: LockSpec, fence: int | None, concerns: Callable[[Holder], bool]) -> Program[bool]:
+    """Drop the hold with this fence, or all that are found and that it ``concerns``: a command that drops any hold must
+    not be repeated. Return whether there was one."""
     if fence is not None and type(fence) is not int:
         raise ValueError(
             f"fence must be an int, as grant.fence and holder.fence are, or None for all holders, not {fence!r}"
         )
-    fences = [fence] if fence is not None else [hold.fence for hold in (yield from inspecting_permits(spec)).holders]
+    if fence is not None:
+        fences = [fence]
+    else:
+        found = yield from inspecting_permits(spec)
+        fences = [holder.fence for holder in found.holders if concerns(holder)]
     if not fences:
         return False
     reply, _, outcome_unknown = yield from spec.sending(steps_of(spec).force_release_all(fences))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from ...core import clock, forks, owners
 from ...core import holder as holders
 from ...core.commands import Command
+from ...core.hold import Hold
 from ...core.holder import Holder
 from ...core.keys import BROADCAST, ends_of, heartbeats_of
 from ...core.queue_values import QueuePosition
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...core.effects import Performer
-    from ...core.hold import Hold
     from ...core.keys import LockKeys
     from ...core.queue_values import Attempt
     from .requests import LockOptions
@@ -80,6 +80,8 @@ class PermitSteps:
 
     shares_line: ClassVar = False
     exclusive: ClassVar = False
+    role: ClassVar = ""
+    hold_type: ClassVar[type[Hold]] = Hold
 
     __slots__ = (
         "_keys",

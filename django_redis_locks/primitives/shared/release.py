@@ -229,7 +229,7 @@ def clean_up_block(lock: SpecifiedLock, grant: Grant | None, failure: BaseExcept
         grant = grant or registry.grant_of_with_block(lock.spec.lock_id, lock, 1)
         if grant is not None:
             forget_block(grant)
-            clean_up_release(lock, grant, failure)
+            lock.clean_up_release(grant, failure)
 
 
 def release_in_background(lock: SpecifiedLock, grant: Grant) -> None:
@@ -306,13 +306,13 @@ def newest_grant(lock: SpecifiedLock) -> Grant:
         LockNotOwned: there is none.
     """
     try:
-        return _required_grant(lock, registry.newest(lock.spec.lock_id))
+        return _required_grant(lock, registry.newest(lock.spec.lock_id, lock.spec.steps.role))
     except LockNotOwned:
         raise
     except BaseException as failure:
-        grant = registry.newest(lock.spec.lock_id)
+        grant = registry.newest(lock.spec.lock_id, lock.spec.steps.role)
         if grant is not None:
-            clean_up_release(lock, grant, failure)
+            lock.clean_up_release(grant, failure)
         raise
 
 
