@@ -129,8 +129,8 @@ class WaitQueue(QueueOutage):
         if self.wakeups == self.wakeups_seen:
             adoptable = self._adoptable(waiter, engine)
             if adoptable is not None:
-                adoptable.adopter = waiter
                 waiter.attempt = Attempt(adopted=adoptable)
+                adoptable.adopter = waiter  # last: an interrupted caller that adopts a lock frees it
                 return waiter.attempt
             if handed is None and granted is None and (now := clock.now()) < self.next_try and now < until:
                 return self._sleep(waiter, min(self.next_try, until) - now, engine)
@@ -203,10 +203,10 @@ class WaitQueue(QueueOutage):
             return
         if attempt.adopted is None:
             self.wakeups_answered = self.wakeups_seen
-        if self.asking is waiter:
-            self.asking = None
         if attempt.entry is not None:  # else the store didn't change this queue's position
             self._record_position(attempt.entry, position, last=attempt.enqueued_at == LAST)
+        if self.asking is waiter:  # not before: an interrupted caller gives its token up, see record_no_reply()
+            self.asking = None
         if self.handed in (attempt.handed, attempt.adopted):
             self.handed = None
         if self.granted is not None and self.granted is attempt.adopted:

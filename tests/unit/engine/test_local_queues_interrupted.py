@@ -15,8 +15,9 @@ import pytest
 
 from django_redis_locks.core.effects import HandOver, LeaveQueue, Wait
 from django_redis_locks.core.hold import State
+from django_redis_locks.core.queue_entry import GrantTerms
 from django_redis_locks.core.queue_values import QueuePosition, Waiter
-from django_redis_locks.engine import local_queues
+from django_redis_locks.engine import local_queues, wait_queue
 from tests.unit.engine.queue_fixtures import LOCK_ID, NEVER, StandaloneQueues, address_of, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
@@ -24,12 +25,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+QUEUE_FILES = (local_queues.__file__, wait_queue.__file__)
+
+
 class Interrupted(BaseException):
     """The exception of the signal handler."""
 
 
 class Interruption:
-    """Raises before the n-th executed line of local_queues.py, except where a ``with`` releases a mutex (its second
+    """Raises before the n-th executed line of the queues, except where a ``with`` releases a mutex (its second
     visit): no signal is handled there."""
 
     def __init__(self, number: int) -> None:
@@ -46,14 +50,14 @@ class Interruption:
         return kind is Interrupted
 
     def _frame(self, frame: FrameType, event: str, arg: object) -> Any:
-        return self._line if frame.f_code.co_filename == local_queues.__file__ else None
+        return self._line if frame.f_code.co_filename in QUEUE_FILES else None
 
     def _line(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             here = frame, frame.f_lineno
             again = here in self._entered
             self._entered.add(here)
-            if not (again and linecache.getline(local_queues.__file__, frame.f_lineno).lstrip().startswith("with ")):
+            if not (again and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")):
                 if self._left == 0:
                     self.raised = True
                     raise Interrupted
@@ -167,4 +171,20 @@ def test_interrupted_handover_is_not_adopted_without_a_request() -> None:
         attempt = queues.attempt_now(waiter)
         assert (attempt.adopted is handed) is (handed.hold.state is State.GONE)
         queues.leave_queue(waiter)
+        ended(queues)
+
+
+def test_interrupted_acquirer_gives_its_token_up() -> None:
+    """[H2] [H3] Its cleanup deletes the token in the store, so the next waiter asks with another one."""
+    for interruption in interruptions():
+        queues = StandaloneQueues()
+        first, second = queues.join(), queues.join()
+        first.terms = second.terms = GrantTerms(3000, "[]", ())
+        token = queues.attempt_now(first).token
+        with interruption:
+            queues.leave(LeaveQueue(first, None, QueuePosition()), queues.engine)
+        give_up(queues, first)
+        assert token
+        assert queues.attempt_now(second).token != token
+        queues.leave_queue(second)
         ended(queues)
