@@ -57,6 +57,8 @@ class Leader:
         self._mutex = threading.RLock()
         self._grant: Grant | None = None
         self._event: ThreadEvent | TaskEvent | None = None
+        self._ending: asyncio.Future[Any] | None = None
+        """The running call of an async ``on_lost``."""
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -96,31 +98,32 @@ class Leader:
             SynchronousOnlyOperation: called in a running event loop. Use ``arun()``.
             LockAlreadyHeld: the caller holds the lock.
             LockKeyError: something else lives under the key.
-            TypeError: ``on_elected`` is an async function. Use ``arun()``.
+            TypeError: ``on_elected`` or ``on_lost`` is an async function. Use ``arun()``.
             Exception: that of ``on_elected`` or ``on_lost``. The leadership is given up first.
         """
         if running_loop() is not None:
             self._lock.performer.may_block()
+        for what, function in (("on_elected", self._on_elected), ("on_lost", self._on_lost)):
+            if inspect.iscoroutinefunction(function):
+                raise TypeError(f"{what} is an async function: campaign with arun()")
         event = self._event = ThreadEvent()
         while not self._stopped:
+            grant = None
             try:
-                grant = acquire(self._lock, True, TURN, quiet=True)
-            except LockBackendError as failure:
-                self._report(failure)
-                event.wait(TURN)
-                continue
-            if grant is not None:
                 try:
-                    self._elect(grant)
-                    while self.leading:
-                        event.wait(TURN)
+                    grant = self._acquire(event)
+                    if grant is not None:
+                        _refuse_awaitable("on_elected", self._elect(grant))
+                        while self.leading:
+                            event.wait(TURN)
                 except LockLost:
-                    if not grant.lost:
+                    if grant is None or not grant.lost:
                         raise
                 finally:
-                    self._end(grant)
-                    with suppress(LockError):  # lost, or repeated in the background
-                        grant.release()
+                    self._give_up(grant)
+            except BaseException:
+                self._give_up(grant)  # once more, if an exception has interrupted it
+                raise
 
     async def arun(self) -> None:
         """Campaign until ``stop()``: wait for the leadership, call ``on_elected``, keep it until it is lost or the
@@ -134,52 +137,92 @@ class Leader:
         performer: Any = self._lock.performer
         event = self._event = TaskEvent(asyncio.get_running_loop(), performer.call_at)
         while not self._stopped:
+            grant = None
             try:
-                grant = await aacquire(self._lock, True, TURN, quiet=True)
-            except LockBackendError as failure:
-                self._report(failure)
-                await event.wait(TURN)
-                continue
-            if grant is not None:
                 try:
-                    await self._aelect(grant)
-                    while self.leading:
-                        await event.wait(TURN)
+                    grant = await self._aacquire(event)
+                    if grant is not None:
+                        result = self._elect(grant)
+                        if inspect.isawaitable(result):
+                            await result
+                        while self.leading:
+                            await event.wait(TURN)
                 except LockLost:
-                    if not grant.lost:
+                    if grant is None or not grant.lost:
                         raise
                 finally:
-                    self._end(grant)
-                    with suppress(LockError):
-                        await grant.arelease()
+                    await self._agive_up(grant)
+            except BaseException:
+                await self._agive_up(grant)
+                raise
 
-    def _elect(self, grant: Grant) -> None:
-        self._grant = grant
-        result = self._on_elected(grant)
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise TypeError("on_elected returned an awaitable: campaign with arun()")
+    def _acquire(self, event: ThreadEvent) -> Grant | None:
+        try:
+            return acquire(self._lock, True, TURN, quiet=True)
+        except LockBackendError as failure:
+            self._report(failure)
+            event.wait(TURN)
+            return None
 
-    async def _aelect(self, grant: Grant) -> None:
+    async def _aacquire(self, event: TaskEvent) -> Grant | None:
+        try:
+            return await aacquire(self._lock, True, TURN, quiet=True)
+        except LockBackendError as failure:
+            self._report(failure)
+            await event.wait(TURN)
+            return None
+
+    def _elect(self, grant: Grant) -> object:
         self._grant = grant
-        result = self._on_elected(grant)
-        if inspect.isawaitable(result):
-            await result
+        return self._on_elected(grant)
+
+    def _give_up(self, grant: Grant | None) -> None:
+        """End the leadership of a grant, and release it. Return when ``on_lost`` has returned, in whatever thread."""
+        if grant is None:
+            return
+        try:
+            self._end(grant)
+        finally:
+            with suppress(LockError):  # lost, released before, or repeated in the background
+                grant.release()
+
+    async def _agive_up(self, grant: Grant | None) -> None:
+        """End the leadership of a grant, and release it. Return when ``on_lost`` has ended."""
+        if grant is None:
+            return
+        try:
+            self._end(grant)
+            ending, self._ending = self._ending, None
+            if ending is not None:
+                await ending
+        finally:
+            with suppress(LockError):
+                await grant.arelease()
 
     def _end(self, grant: Grant) -> None:
-        """End the leadership of a grant, once: when its loss is noticed, or before its release."""
+        """Call ``on_lost``, once: when the loss of a grant is noticed, or before its release. The mutex is held during
+        the call, so that the campaign waits until a call in another thread has returned."""
         with self._mutex:
-            ends = self._grant is grant
-            if ends:
-                self._grant = None
-        try:
-            if ends and self._on_lost is not None:
-                self._on_lost(grant)
-        finally:
-            if self._event is not None:
-                self._event.set()
+            if self._grant is not grant:
+                return
+            self._grant = None
+            try:
+                result = None if self._on_lost is None else self._on_lost(grant)
+                if isinstance(self._event, TaskEvent) and inspect.isawaitable(result):
+                    self._ending = asyncio.ensure_future(result)
+                else:
+                    _refuse_awaitable("on_lost", result)
+            finally:
+                if self._event is not None:
+                    self._event.set()
 
     def _report(self, failure: LockBackendError) -> None:
         lock = self._lock
         events.emit(events.BackendFailed(lock.key, lock.name, lock.alias, "campaign, going on", str(failure)))
+
+
+def _refuse_awaitable(what: str, result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(f"{what} returned an awaitable: campaign with arun()")

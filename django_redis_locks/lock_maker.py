@@ -166,7 +166,8 @@ class LockMaker(MutexMaker, PermitMaker):
                 function.
             on_lost: called with the grant when the leadership has ended, once after each ``on_elected``: when a loss is
                 noticed, in a thread for such calls or in the loop of the task; or before it is given up, in the campaign.
-                It stops what ``on_elected`` has started, and doesn't block.
+                It stops what ``on_elected`` has started, and doesn't block: the candidate campaigns again when it has
+                returned. For ``arun()`` it may be an async function.
             expire: the lease in seconds, which is renewed without end: a dead leader is replaced after it. By default
                 the settings' ``EXPIRE``.
             name: the label in settings, messages and metrics; by default the key up to its first colon.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any
@@ -102,6 +104,62 @@ def test_loop_of_the_leader_ends_with_the_leadership(face: Face, alice: Caller, 
     eventually(lambda: not bob(face.lock().locked))
 
 
+@threads_only
+@pytest.mark.usefixtures("frequent_renewal")
+def test_candidate_campaigns_again_when_on_lost_has_returned(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] Otherwise on_lost would stop what the next on_elected has started."""
+    works, losing, again = threading.Event(), threading.Event(), threading.Event()
+    overlaps: SimpleQueue[bool] = SimpleQueue()
+
+    def start(grant: Grant) -> None:
+        if works.is_set():
+            again.set()
+        works.set()
+        losing.wait(PATIENCE)
+
+    def stop(grant: Grant) -> None:
+        losing.set()
+        overlaps.put(again.wait(0.3))
+        works.clear()
+
+    leader = locks.leader(face.key, start, stop, expire=9)
+    campaign = alice.start(leader.run)
+    assert works.wait(PATIENCE)
+    assert bob(face.lock().force_release)
+    assert overlaps.get(timeout=PATIENCE) is False
+    eventually(works.is_set)
+    leader.stop()
+    campaign.result(PATIENCE)
+
+
+@tasks_only
+@pytest.mark.usefixtures("frequent_renewal")
+def test_async_on_lost_is_awaited(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] When a loss is noticed, and before the leadership is given up. A campaign in a thread can't await it."""
+    calls: SimpleQueue[str] = SimpleQueue()
+
+    async def stop(grant: Grant) -> None:
+        calls.put("begins")
+        await asyncio.sleep(0.05)
+        calls.put("ends")
+
+    leader = locks.leader(face.key, lambda grant: calls.put("elected"), stop, expire=9)
+    campaign = alice.start(leader.run)
+    assert calls.get(timeout=PATIENCE) == "elected"
+    assert bob(face.lock().force_release)
+    assert [calls.get(timeout=PATIENCE) for _ in range(3)] == ["begins", "ends", "elected"]
+    leader.stop()
+    campaign.result(PATIENCE)
+    assert [calls.get_nowait() for _ in range(2)] == ["begins", "ends"]
+    with pytest.raises(TypeError, match=r"on_lost .* arun\(\)"):
+        locks.leader(face.key, print, stop).run()
+    hidden = locks.leader(face.key, lambda grant: hidden.stop(), lambda grant: stop(grant))  # noqa: PLW0108
+    with pytest.raises(TypeError, match=r"on_lost .* arun\(\)"):
+        hidden.run()
+    assert calls.empty()
+    assert not face.lock().locked()
+
+
 @tasks_only
 def test_on_elected_may_be_an_async_function(face: Face, alice: Caller) -> None:
     """[L7] A campaign in a thread can't await it."""
@@ -130,6 +188,20 @@ def test_error_of_the_work_ends_the_leadership_and_the_campaign(face: Face, alic
     with pytest.raises(ZeroDivisionError):
         alice(leader.run)
     assert [grant.held for grant in ended] == [False]
+    assert bob(face.lock().acquire, timeout=0)
+
+
+def test_error_of_on_lost_ends_the_campaign_after_the_leadership_was_given_up(
+    face: Face, alice: Caller, bob: Caller
+) -> None:
+    """[L7] Otherwise the lock would be renewed without end."""
+
+    def lost(grant: Grant) -> None:
+        raise ZeroDivisionError
+
+    leader = locks.leader(face.key, lambda grant: leader.stop(), lost)
+    with pytest.raises(ZeroDivisionError):
+        alice(leader.run)
     assert bob(face.lock().acquire, timeout=0)
 
 
