@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,38 @@ def test_late_copy_of_a_count_does_not_count_for_the_next_latch(
     proxy.reset()
 
 
+def test_late_copy_of_a_request_that_changed_nothing_changes_nothing(
+    proxy: Proxy, settings: Any, direct: redis.Redis
+) -> None:
+    """[L40] A count on a latch that is not set or is open, a participant's second count, and a try_set that returned
+    False: the latch was set or has opened when the copy comes."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url}}
+    latch = locks.latch("import")
+
+    def copied(name: str, call: Callable[..., object], *arguments: object) -> object:
+        proxy.plan("late copy", of=name)
+        return call(*arguments)
+
+    for call in (partial(latch.try_set, 1), latch.count_down, latch.count):  # loads the scripts
+        call()
+    direct.delete(LATCH)
+    assert copied("latch/count_down", latch.count_down) == 0
+    assert latch.try_set(2)
+    proxy.deliver()
+    assert copied("latch/set", latch.try_set, 5) is False
+    assert [latch.count_down(), latch.count_down()] == [1, 0]
+    proxy.deliver()
+    assert latch.count() == 0
+    assert latch.try_set(2)
+    assert latch.count_down("a") == 1
+    assert copied("latch/count_down", latch.count_down, "a") == 1
+    assert latch.count_down() == 0
+    assert copied("latch/count_down", latch.count_down) == 0
+    assert latch.try_set(3)
+    proxy.deliver()
+    assert latch.count() == 3
+
+
 def test_latch_that_is_deleted_is_lost_for_its_waiters(
     latch: Latch, waiting: Future[bool], direct: redis.Redis
 ) -> None:
@@ -98,7 +131,8 @@ def test_full_server_counts_down(latch: Latch, direct: redis.Redis) -> None:
     latch.try_set(2)
     direct.config_set("maxmemory", "1kb")
     try:
-        assert [latch.count_down("a"), latch.count_down()] == [1, 0]
+        assert not latch.try_set(5)
+        assert [latch.count_down("a"), latch.count_down("a"), latch.count_down(), latch.count_down()] == [1, 1, 0, 0]
         assert latch.wait()
     finally:
         direct.config_set("maxmemory", "0")

@@ -63,6 +63,8 @@ class LatchRules:
         self.closed: list[Closed] = []
         self.effective: dict[str, float] = {}
         """The nonces of requests that changed the latch."""
+        self.answered: set[str] = set()
+        """The nonces of all requests to change it that the server has answered."""
         self.data_losses: list[float] = []
         self.deletions: list[float] = []
         self._starting: Call | None = None
@@ -85,6 +87,11 @@ class LatchRules:
 
     def _observe(self, command: Command[Any], reply: Any) -> None:
         """Compare the latch before and after each command."""
+        self._compare(command)
+        if command.name in {"latch/set", "latch/count_down"}:
+            self.answered.add(command.args.nonce)
+
+    def _compare(self, command: Command[Any]) -> None:
         before = self._current()
         generation = 0 if before is None else before.generation
         left = 0 if before is None else before.left
@@ -110,6 +117,8 @@ class LatchRules:
     def _changes(self, nonce: str) -> None:
         if nonce in self.effective:
             self._violation(f"the request {nonce} counts twice")
+        elif nonce in self.answered:
+            self._violation(f"the request {nonce} was answered, and counts later")
         self.effective[nonce] = self.now
 
     def _current(self) -> Closed | None:
@@ -148,6 +157,7 @@ class LatchRules:
         self.look()
         self.data_losses.append(self.now)
         self.effective.clear()
+        self.answered.clear()
 
     def server_clock_set(self) -> None:
         """Generations grow all the same while the server has its data."""

@@ -45,7 +45,11 @@ def set_count(store: Store, keys: tuple[str, ...], args: SetLatch) -> Any:
         return found
     if store.remembers(requests, nonce):
         return 1
+    refused = f"{nonce} refused"
+    if store.remembers(requests, refused):
+        return 0
     if found is not None and found.left:
+        store.remember(requests, refused, nonce_ttl)
         return 0
     fence = store.next_fence(counter, 0 if found is None else found.fence)
     first, ends = fence if found is None else found.first, monotonic() + lifetime / 1000
@@ -63,13 +67,14 @@ def count_down(store: Store, keys: tuple[str, ...], args: CountDown) -> Any:
     found = _find(store, key)
     if isinstance(found, list):
         return found
-    if found is None:
-        return 0
-    if not found.left or store.remembers(requests, nonce) or participant in found.participants:
-        return found.left
+    left = 0 if found is None else found.left
+    if store.remembers(requests, nonce):
+        return left
+    store.remember(requests, nonce, nonce_ttl)
+    if found is None or not left or participant in found.participants:
+        return left
     if participant:
         found.participants.add(participant)
-    store.remember(requests, nonce, nonce_ttl)
     found.left -= 1
     found.ends = monotonic() + found.lifetime / 1000
     if not found.left:

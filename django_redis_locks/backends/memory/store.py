@@ -186,7 +186,7 @@ class Store:
         return False
 
     def remembers(self, requests: str, nonce: str) -> bool:
-        """Return whether a request with this nonce changed something lately."""
+        """Return whether a request with this nonce was answered lately."""
         return nonce in self.requests.get(requests, ())
 
     def remember(self, requests: str, nonce: str, nonce_ttl: int) -> None:

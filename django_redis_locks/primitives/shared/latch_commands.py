@@ -4,8 +4,9 @@ A latch is described by its *generation*, a fence: every ``try_set`` that succee
 only follow one that was counted down to 0, unless there was no latch. So a waiter that finds a later generation than its
 own knows whether its own was opened: the store keeps the first generation since which each was.
 
-Every change has a nonce, which the store keeps for a while, so that it recognizes the copies of a request: a latch is
-counted down once by each call, and a late copy counts neither on this generation nor on the next one.
+Every request to change a latch has a nonce, which the store keeps for a while, whether the request changed something or not.
+So it recognizes the copies of a request: a latch is counted down at most once by each call, and a late copy neither counts on
+this generation or the next one, nor sets the latch.
 """
 
 from __future__ import annotations

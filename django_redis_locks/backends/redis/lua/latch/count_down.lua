@@ -1,7 +1,7 @@
--- Counts a latch down by one. The last count opens it and notifies all waiters. Changes nothing if the latch is open, if an
--- earlier copy of the request has counted, or if the participant has.
+-- Counts a latch down by one. The last count opens it and notifies all waiters. Changes nothing if the latch is open, if the
+-- participant has counted, or if an earlier copy of the request was answered, whatever that did.
 -- If the server has evicted the participants, the latch can't be counted down correctly, so it ends.
--- The first write is PEXPIRE or DEL, which a server at maxmemory allows, and then all others of the script.
+-- The first write is that of remember_request, which a server at maxmemory allows, and then all others of the script.
 --
 -- uses wake wake_all read_value read_latch write_latch now_ms remember_request
 -- KEYS  latch, waiters, participants, recent requests
@@ -10,7 +10,9 @@
 local latch, participants, nonce, participant = KEYS[1], KEYS[3], ARGV[1], ARGV[2]
 local found, other = read_latch(latch)
 if not found then return other end
-if found.left == 0 or redis.call('ZSCORE', KEYS[4], nonce) then return found.left end
+if redis.call('ZSCORE', KEYS[4], nonce) then return found.left end
+remember_request(KEYS[4], nonce, ARGV[3])
+if found.left == 0 then return 0 end
 if redis.call('ZCARD', participants) ~= found.participants then
   redis.call('DEL', latch, participants)
   wake_all(latch, KEYS[2])
@@ -20,10 +22,8 @@ if participant ~= '' then
   if redis.call('ZSCORE', participants, participant) then return found.left end
   found.participants = found.participants + 1
 end
-redis.call('PEXPIRE', latch, found.lifetime)
 if participant ~= '' then redis.call('ZADD', participants, 0, participant) end
 redis.call('PEXPIRE', participants, found.lifetime)
-remember_request(KEYS[4], nonce, ARGV[3])
 found.left = found.left - 1
 if found.left == 0 then
   redis.call('DEL', participants)
