@@ -13,7 +13,7 @@ from .conf import SETTING, AliasSettings, InvalidLockBackend
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_flag
-from .core.detached import decode
+from .core.detached import DetachedHold, decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
 from .lock_kinds import KINDS
@@ -155,8 +155,8 @@ class Locks(LockMaker):
         steps = PermitSteps(self.engine, address.keys, address.name, options, SEMAPHORE, limit, 1)
         return LockSpec(self.engine, *address, options, steps)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
-        """Return the lock of a detached hold, and the token with which it is attached."""
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
+        """Return the lock of a detached hold, and what its text says."""
         found = decode(text)
         if found.alias != self.settings.alias:
             raise ValueError(
@@ -174,7 +174,7 @@ class Locks(LockMaker):
             on_lost=validate_on_lost(on_lost),
         )
         steps, usual, _ = KINDS[found.kind]
-        return usual(self._spec(address, options, steps)), found.token
+        return usual(self._spec(address, options, steps)), found
 
     def _lock_parts(self, kind: LockKind, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
         """Return what locks of equal arguments share: their class and their spec."""

@@ -29,6 +29,7 @@ from .mutex_maker import Options
 if TYPE_CHECKING:
     from .backends.base import Backend
     from .conf.decorator_options import LockKind
+    from .core.detached import DetachedHold
     from .core.durations import Duration
     from .core.grant import OnLost
     from .mutex_maker import OnBackendError
@@ -95,7 +96,7 @@ class LockHandler(LockMaker):
     def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
         return self[DEFAULT]._make_rwlock(key, name, options, on_lost)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
         return self[DEFAULT]._attachable(text, on_lost)
 
     def _make_record(

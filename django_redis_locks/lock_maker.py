@@ -14,6 +14,7 @@ from .primitives.shared.detach import aattach, attach
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .core.detached import DetachedHold
     from .core.durations import Duration
     from .core.grant import Grant, OnLost
     from .mutex_maker import OnBackendError
@@ -93,7 +94,7 @@ class LockMaker(MutexMaker, PermitMaker):
         """
         return self._make_record(key, name, wait, on_backend_error)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, str]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
         raise NotImplementedError
 
     def attach(self, text: str, *, on_lost: OnLost = None) -> Grant:

@@ -42,7 +42,7 @@ LOCAL = {
         "clean_up_release",
         "owned",
         "may_reenter",
-        "release_command",
+        "release_commands",
         "release_in_background",
         "waits_for",
     },

@@ -147,7 +147,7 @@ _OF_LOCKS: Final = {
     "waits_for",
     "why_not_reentered",
     "reentrant",
-    "release_command",
+    "release_commands",
     "release_grant",
     "release_in_background",
     "spec",

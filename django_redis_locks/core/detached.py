@@ -40,6 +40,7 @@ class DetachedHold(NamedTuple):
         renew_for: seconds for which it is then renewed; -1 for ever, 0 if not at all.
         max_hold: the same, if the call site gave it.
         note: the note of the call site.
+        ends: when the lease of the journey ends at the earliest, in milliseconds of the wall clock.
     """
 
     alias: str
@@ -51,6 +52,7 @@ class DetachedHold(NamedTuple):
     renew_for: float
     max_hold: float | None
     note: str | None
+    ends: int
 
     def encode(self) -> str:
         """Return the text, of characters that are safe in URLs."""
@@ -85,7 +87,7 @@ def _plausible(found: DetachedHold) -> bool:
     return (
         all(isinstance(text, str) for text in texts)
         and _is_token(found.token) is not None
-        and type(found.lease) is int
+        and type(found.lease) is type(found.ends) is int
         and all(type(number) in (int, float) for number in (found.renew_for, found.max_hold or 0))
     )
 

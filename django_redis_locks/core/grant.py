@@ -44,7 +44,7 @@ class GrantedLock(Protocol):
     async def aleave_grant(self, grant: Grant) -> None: ...
     def detach_grant(self, grant: Grant, expire: Duration | None, /) -> str: ...
     async def adetach_grant(self, grant: Grant, expire: Duration | None, /) -> str: ...
-    def release_command(self, hold: Hold) -> Command[int]: ...
+    def release_commands(self, hold: Hold) -> list[Command[int]]: ...
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
 
 
@@ -174,7 +174,7 @@ class Grant(GrantState):
 
         Args:
             expire: the lease of the journey, in seconds or as a ``timedelta``, which no process renews. By default the
-                lease of the lock, in full from now.
+                lease of the lock, in full from now. It isn't shorter than what is left of the lease.
 
         Returns:
             A text for one ``attach`` within this lease. Any process that has it can take the lock over.
@@ -204,7 +204,7 @@ class Grant(GrantState):
 
         Args:
             expire: the lease of the journey, in seconds or as a ``timedelta``, which no process renews. By default the
-                lease of the lock, in full from now.
+                lease of the lock, in full from now. It isn't shorter than what is left of the lease.
 
         Returns:
             A text for one ``attach`` within this lease. Any process that has it can take the lock over.

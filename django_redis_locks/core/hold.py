@@ -62,6 +62,7 @@ class Hold:
         "contended",
         "deadline",
         "detached_token",
+        "detaching",
         "entry",
         "fence",
         "grant",
@@ -136,7 +137,10 @@ class Hold:
         """How many times in a row the lock was handed over within this process while another process may have
         waited."""
         self.detached_token = ""
-        """The token that its lock has once it is detached; "" before the first attempt."""
+        """The token that its lock has once it is detached, or since an attempt without a reply; "" before the first
+        attempt."""
+        self.detaching: object = None
+        """The attempt to detach it that goes on."""
         self.watched = False
         """The maintenance thread renews this hold, or reports its loss."""
         self.contended = False
@@ -276,25 +280,24 @@ class Hold:
             self.state = State.RELEASING
             return True
 
-    def begin_detach(self, grant: int, mint_token: Callable[[], str]) -> bool:
-        """Stop the use of a hold that has only this grant, and give it the token for its journey. Return False if it
-        has ended."""
+    def begin_detach(self, grant: int, attempt: object) -> bool:
+        """Stop the use of a hold that has only this grant. Return False if it has ended."""
         with self.mutex.rlock:
             if self.state is not State.HELD or self.open_grants != {grant}:
                 return False
-            self.detached_token = self.detached_token or mint_token()
+            self.detaching, self.state = attempt, State.RELEASING
             self.open_grants.clear()
-            self.state = State.RELEASING
             return True
 
     def resume(self, grant: int) -> bool:
         """Continue the hold after a ``detach`` without a result. Return False if it has ended."""
         with self.mutex.rlock:
-            if self.state is State.RELEASING:
-                self.open_grants.add(grant)
-                self.state = State.HELD
-                self.outcome_unknown = True  # the lock may have the other token
-            return self.state is State.HELD
+            if self.state is State.GONE:
+                return False
+            self.open_grants.add(grant)
+            self.outcome_unknown = True  # the lock may have the other token
+            self.state = State.HELD
+            return True
 
     def leave(self, grant: int) -> None:
         """Remove a grant without freeing the lock, which then stays until its lease ends, without an owner in this

@@ -11,6 +11,7 @@ import atexit
 import signal
 import sys
 import threading
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from ..core import clock, events
@@ -23,11 +24,14 @@ from .cleanup import BATCH
 from .maintenance import maintenance_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from types import FrameType
 
     from ..core.hold import Hold
     from .engine import Engine
+
+_exiting = False
+"""The interpreter exits already, so a signal must not interrupt that."""
 
 TIME_LIMIT = 1.0
 """The seconds by which releases may delay the exit."""
@@ -52,11 +56,14 @@ def exit_at(signals: Iterable[int]) -> None:
 
 def _exit_now(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
-    sys.exit(128 + number)  # the status by which shells report the end by a signal
+    if not _exiting:
+        sys.exit(128 + number)  # the status by which shells report the end by a signal
 
 
 def release_all() -> None:
     """Release the locks of threads and tasks that can't run on, for at most ``TIME_LIMIT``. Called at the exit."""
+    global _exiting  # noqa: PLW0603 - of the process
+    _exiting = True
     end = clock.system_now() + TIME_LIMIT
     found: dict[Engine, dict[Hold, Grant]] = {}
     for grant in _grants():
@@ -89,10 +96,11 @@ def _release(engine: Engine, grants: list[Grant], end: float) -> None:
         if left <= 0 or engine.outage.suspected:
             return
         batch = grants[first : first + BATCH]
-        commands = [grant.lock.release_command(grant.hold) for grant in batch]
-        replies: list[Any] = engine.backend.call_many(commands, left)
-        for grant, command, reply in zip(batch, commands, replies, strict=True):
+        commands = [grant.lock.release_commands(grant.hold) for grant in batch]
+        replies: Iterator[Any] = iter(engine.backend.call_many([*chain.from_iterable(commands)], left))
+        for grant, own in zip(batch, commands, strict=True):
             hold = grant.hold
             hold.state = State.GONE
-            if not isinstance(reply, LockBackendError) and command.read(reply):
+            answers = [(command, next(replies)) for command in own]
+            if any(not isinstance(reply, LockBackendError) and command.read(reply) for command, reply in answers):
                 events.emit(events.Released(hold.key, hold.name, hold.alias, hold.fence, hold.age(), True))

@@ -192,10 +192,12 @@ class RandomCommands:
         return ours, theirs
 
     def transfer(self, lock: Lock) -> Pair:
-        token, next_token, lease = self.token(), self.token(), self.chance.choice([0, self.lease()])
+        token, next_token, may_shorten = self.token(), self.token(), bool(self.maybe())
+        lease = self.lease() if may_shorten else self.chance.choice([1, self.lease()])
         ours, theirs = (
             dataclasses.replace(
-                lock.spec.steps.transfer(token, next_token, lease, "on its way", fence, 0), parse=_parse_fence
+                lock.spec.steps.transfer(token, next_token, lease, may_shorten, "on its way", fence, 0),
+                parse=_parse_fence,
             )
             for fence in self.transferred_fences(lock.keys.lock)
         )

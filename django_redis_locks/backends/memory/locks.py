@@ -140,8 +140,9 @@ def transfer(store: Store, keys: tuple[str, ...], args: TransferLock) -> int:
         record = store.find_owned(keys[0], args.token)
         if record is None:
             return 0
-        if args.lease:
-            record.ends = monotonic() + args.lease / 1000
+        if args.may_shorten:
+            record.ends = 0.0
+        record.extend(args.lease)
         record.token, record.fence, record.holder = args.next_token, args.fence or record.fence, args.holder
         record.since = micros() // 1000 - args.age
         record.reserved = record.unclaimed = False

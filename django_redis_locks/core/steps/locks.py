@@ -144,7 +144,8 @@ class TransferLock(NamedTuple):
     Attributes:
         token: the token that it has.
         next_token: the token that it gets.
-        lease: milliseconds until the lease ends, also if that is earlier; 0 leaves it as it is.
+        lease: milliseconds after which the lease ends at the earliest.
+        may_shorten: 1 if it ends then, also if that is earlier.
         fence: the fence of the hold; 0 for the stored one.
         age: the milliseconds since the hold began.
         holder: the description of the holder.
@@ -153,6 +154,7 @@ class TransferLock(NamedTuple):
     token: str
     next_token: str
     lease: int
+    may_shorten: int
     fence: int
     age: int
     holder: str

@@ -223,9 +223,9 @@ class BaseLock(LockObject):
             release.clean_up_block(self, grant, failure)
             raise
 
-    def release_command(self, hold: Hold) -> Command[int]:
-        """Return the command that frees the lock of a hold."""
-        return self.spec.steps.release(hold.token)
+    def release_commands(self, hold: Hold) -> list[Command[int]]:
+        """Return the commands that free the lock of a hold, also after an attempt to detach it."""
+        return [self.spec.steps.release(token) for token in (hold.token, hold.detached_token) if token]
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function that makes the first renewal of an adopted lock, as ``LockSteps.adopt``."""

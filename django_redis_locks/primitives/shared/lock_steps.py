@@ -80,14 +80,15 @@ class LockSteps(Protocol):
         waiter, so that the store may not know its holder yet. From then on the next hold has to send a request."""
 
     def transfer(
-        self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
+        self, token: str, next_token: str, lease: int, may_shorten: bool, holder: str, fence: int = 0, age: int = 0
     ) -> Command[int]:
         """Give a held lock another token. Its reply is the fence, also if the lock has that token already; or 0.
 
         Args:
             token: the token that the lock has.
             next_token: the token that it gets.
-            lease: milliseconds from now; 0 for no change.
+            lease: milliseconds from now, after which the lease ends at the earliest.
+            may_shorten: whether it ends then, also if that is earlier. Only safe while no process relies on the lease.
             holder: the description that is stored.
             fence: of the hold; 0 for the stored one.
             age: milliseconds since the lock was acquired.

@@ -134,10 +134,10 @@ class MutexSteps:
         return Command("lock/adopt", self.renew(token, lease).keys, args, parse_renew)
 
     def transfer(
-        self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
+        self, token: str, next_token: str, lease: int, may_shorten: bool, holder: str, fence: int = 0, age: int = 0
     ) -> Command[int]:
         """Give a held lock another token. The reply is the fence, or 0 if the lock has neither token."""
-        args = TransferLock(token, next_token, lease, fence, age, holder)
+        args = TransferLock(token, next_token, lease, int(may_shorten), fence, age, holder)
         return Command("lock/transfer", self.renew(token, lease).keys, args, parse_int)
 
     def inspect(self) -> Command[Holder | ForeignValue | None]:

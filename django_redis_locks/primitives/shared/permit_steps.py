@@ -183,7 +183,7 @@ class PermitSteps:
         return Command("permits/adopt", self.renew(token, lease).keys, args, parse_renew)
 
     def transfer(
-        self, token: str, next_token: str, lease: int, holder: str, fence: int = 0, age: int = 0
+        self, token: str, next_token: str, lease: int, may_shorten: bool, holder: str, fence: int = 0, age: int = 0
     ) -> Command[int]:
         """
         Raises:
