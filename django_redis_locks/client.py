@@ -112,7 +112,7 @@ class Locks(LockMaker):
             made, spec = make_parts(kind, key, name, *options)
         except TypeError:  # not hashable, or wrong
             made, spec = self._lock_parts(kind, key, name, *options)
-        return made(with_on_lost(spec, on_lost), reentrant)
+        return made(spec if on_lost is None else with_on_lost(spec, on_lost), reentrant)
 
     def _make_semaphore(self, key: str, limit: int, name: str | None, options: Options, on_lost: OnLost) -> Semaphore:
         make_parts = self._cached_semaphore_parts if options[-1] is None else self._semaphore_parts
@@ -120,7 +120,7 @@ class Locks(LockMaker):
             kind, spec = make_parts(key, limit, name, *options)
         except TypeError:  # not hashable, or wrong
             kind, spec = self._semaphore_parts(key, limit, name, *options)
-        return kind(with_on_lost(spec, on_lost))
+        return kind(spec if on_lost is None else with_on_lost(spec, on_lost))
 
     def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
         make_parts = self._cached_rwlock_parts if options[-1] is None else self._rwlock_parts

@@ -80,12 +80,12 @@ def installed() -> bool:
 
 def monotonic() -> float:
     """Return ``time.monotonic()``, which freezegun controls, or the time of an installed clock."""
-    return now() if installed() else time.monotonic()
+    return time.monotonic() if _installed is SYSTEM else now()
 
 
 def timestamp() -> float:
     """Return ``time.time()``, which freezegun controls, or the time of an installed clock."""
-    return wall() if installed() else time.time()
+    return time.time() if _installed is SYSTEM else wall()
 
 
 def install(clock: Clock) -> Clock:
