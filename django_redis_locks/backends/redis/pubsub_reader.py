@@ -51,6 +51,7 @@ class PubSubReader:
         self._parser = Reader()
         self.received = 0
         """The number of messages so far."""
+        self._error: ServerError | None = None  # what the server returned to any thread, for the subscriber's thread
         self._shared = _share(sock, timeout)
 
     def send(self, request: bytes) -> None:
@@ -143,6 +144,8 @@ class PubSubReader:
         return True
 
     def _receive(self, shared: _SharedSocket) -> None:
+        if self._error is not None:
+            raise self._error
         data = shared.receive()
         if data is not None:
             self._parse(data)
@@ -152,6 +155,7 @@ class PubSubReader:
             raise ConnectionResetError("the server closed the connection")
         for message in self._parser.feed(data):
             if type(message) is ServerError:
+                self._error = message
                 raise message
             if self._shared is not None and self._shared.closed:
                 raise ConnectionAbortedError("the connection was closed")
