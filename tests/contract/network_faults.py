@@ -71,6 +71,7 @@ the lock of any holder."""
 
 LATCHES = {"latch/set", "latch/count_down", "latch/get"}
 ACQUIRES = {"lock/acquire", "lock/acquire_fair", "permits/acquire"}
+SHARED_LINES = {"lock/acquire"}
 ANSWERS_THAT_MAY_BE_LOST = {*ACQUIRES, *LATE_COPIES, *LATCHES}
 """Commands of which the second request gets the same reply: not a forced release, which finds nothing to free."""
 
@@ -89,7 +90,7 @@ class FaultSchedule:
         self._seed = f"{os.environ.get('FAULTS_SEED', '0')} {seed}"
         self._chances: dict[tuple[str, bytes], random.Random] = {}
         self._suffered: set[bytes] = set()
-        """Keys whose last attempt had a severe fault."""
+        """Keys whose last attempt had a severe fault; of kinds with own lines, the key and the holder."""
         self._leases: dict[bytes, int] = {}
         self._forced: set[bytes] = set()
         """Keys that were freed by force."""
@@ -106,11 +107,13 @@ class FaultSchedule:
             chance = self._chances[name, key] = random.Random(f"{self._seed} {name} {place!r}")
         mild, severe = chance.random() < MILD, chance.random() < SEVERE
         if name in ACQUIRES:
-            self._leases[key] = int(value[3 + int(value[2]) + 1])
-            if severe and not self._once_only and key not in self._suffered:
-                self._suffered.add(key)
+            lease, holder = value[3 + int(value[2]) + 1 :][:2]
+            self._leases[key] = int(lease)
+            asking = key if name in SHARED_LINES else key + holder  # in a shared line one caller asks at a time
+            if severe and not self._once_only and asking not in self._suffered:
+                self._suffered.add(asking)
                 return chance.choice(self._anything)
-            self._suffered.discard(key)
+            self._suffered.discard(asking)
         elif name in FORCED:
             self._forced.add(key)
         return chance.choice(self._harmless(name, key, connection)) if mild else None
