@@ -271,9 +271,9 @@ def parse_inspect(reply: Any) -> PermitState | ForeignValue:
     if reply[0] == -1:
         return _parse_foreign_value(reply)
     kind, used, limit, was_set, *holds = reply
-    return PermitState(
-        parse_text(kind), parse_int(used), parse_int(limit), parse_bool(was_set), [_parse_hold(*hold) for hold in holds]
-    )
+    # stores order leases that end in the same millisecond differently
+    holders = sorted((_parse_hold(*hold) for hold in holds), key=lambda holder: (holder.lease_left, holder.fence))
+    return PermitState(parse_text(kind), parse_int(used), parse_int(limit), parse_bool(was_set), holders)
 
 
 def _parse_hold(left: Any, fence: Any, since: Any, permits: Any, holder: Any) -> Holder:
