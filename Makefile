@@ -14,11 +14,11 @@ help: ## Show these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 demo: ## See the locks and the cache at work, on a Redis of its own
-	@$(BOOTSTRAP)
+	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/demo.py $(ARGS)
 
 demo-postgres: ## See a lock that still holds at COMMIT, beside one that doesn't, on a PostgreSQL of its own
-	@$(BOOTSTRAP) postgresql
+	@$(BOOTSTRAP) postgresql celery
 	@$(BIN)/python example_project/demo.py --commit $(ARGS)
 
 demo-celery: ## See two workers and two beats, some of which are killed, with plain tasks and with ours
@@ -26,11 +26,11 @@ demo-celery: ## See two workers and two beats, some of which are killed, with pl
 	@$(BIN)/python example_project/jobs_demo.py $(ARGS)
 
 demo-admin: ## See the admin's page of held locks, with 10 000 of them
-	@$(BOOTSTRAP)
+	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/admin_demo.py $(ARGS)
 
 run: ## Serve the example project
-	@$(BOOTSTRAP)
+	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/demo.py --serve $(ARGS)
 
 test: ## Run the tests, all but the long ones
