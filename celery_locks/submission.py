@@ -38,7 +38,7 @@ _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 _MAX_DUPLICATED: Final = 1024
 
 _duplicated: set[str] = set()
-"""Keys whose last submission was a duplicate. The next one probably is, too: it reads the record before it reserves it."""
+"""The keys of recent duplicates. The next submission of such a key reads the record before it tries to reserve it."""
 
 
 def is_known_duplicate(key: str) -> bool:

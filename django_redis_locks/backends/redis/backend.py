@@ -163,7 +163,7 @@ class RedisBackend(Backend):
         return subscriber
 
     def close(self) -> None:
-        self._pool.receive_arrived()  # a posted request whose reply isn't received is repeated
+        self._pool.receive_arrived()  # else the posted requests are repeated
         self._pool.close()
 
     def after_fork_in_child(self) -> None:

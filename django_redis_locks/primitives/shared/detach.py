@@ -216,7 +216,8 @@ def _attaching(spec: LockSpec, request: AcquireRequest, token: str) -> Program[H
 
 
 def _undo(spec: LockSpec, request: AcquireRequest, found: DetachedHold, failure: BaseException) -> None:
-    """Make the text usable again, in the background, after an attach without a result, with what is left of the lease of its journey."""
+    """Make the text usable again, in the background, after an attach without a result. The lock gets back what is left of
+    the lease of its journey."""
     if request.issued is not None:
         forget_block(request.issued)
         registry.forget(request.issued)

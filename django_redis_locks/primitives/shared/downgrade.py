@@ -1,8 +1,8 @@
-"""Release a write lock whose grants for reading remain: the hold becomes that of a reader, with the same token and fence.
+"""Release a write lock while grants for reading remain: the hold becomes a reader's, with the same token and fence.
 
-The step may be repeated, because a former writer never writes again under its token. While its outcome isn't known, the process has a
-reader's hold, and the store may still keep others away: the maintenance thread repeats the step, and the release of the
-hold ends it in any case.
+The step may be repeated, because a former writer never writes again under its token. While its outcome isn't known, the
+process has a reader's hold, and the store may still keep others away: the maintenance thread repeats the step, and the
+release of the hold ends it in any case.
 """
 
 from __future__ import annotations
