@@ -29,7 +29,7 @@ import pytest
 
 import django_redis_locks
 from django_redis_locks import LockLost, clock, locks
-from django_redis_locks.cache import get_or_load, get_or_load_many
+from django_redis_locks.cache import current_load, get_or_load, get_or_load_many
 from django_redis_locks.client import Locks
 from tests.cache.backends import LOCMEM, REDIS
 from tests.contract.matrix import PATIENCE, eventually
@@ -107,12 +107,15 @@ class InterruptionAtLine:
         return self._line
 
     def _out_of_reach(self, frame: FrameType, begun: tuple[FrameType, int]) -> bool:
-        """No signal is handled at a ``try:``, nor between the body of a ``with`` and its end, where a mutex is
-        released: that is when a line with a ``with`` comes for the second time."""
+        """No signal is handled at a ``try:``, nor between the body of a ``try`` and the first call of its ``finally``, nor
+        between the body of a ``with`` and its end, where a mutex is released: that is when a line with a ``with`` comes
+        for the second time."""
         if frame.f_code.co_name in OUT_OF_REACH and frame not in self._begun:
             return True
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        return text == "try:" or (begun in self._begun and text.startswith("with "))
+        before, text = (
+            linecache.getline(frame.f_code.co_filename, number).strip() for number in (frame.f_lineno - 1, frame.f_lineno)
+        )
+        return text == "try:" or before == "finally:" or (begun in self._begun and text.startswith("with "))
 
 
 def at_every_line(
@@ -249,7 +252,7 @@ def test_interrupted_load_keeps_no_caller_waiting(
                 assert not follower.is_alive(), f"a caller waits after {interruption.where}"
 
     def nothing_left(where: str) -> None:
-        assert (loads_in_flight("default"), reads_in_flight("default")) == ({}, {}), where
+        assert (loads_in_flight("default"), reads_in_flight("default"), current_load()) == ({}, {}, None), where
 
     at_every_line(nothing_left, KeyboardInterrupt, scenario)
 

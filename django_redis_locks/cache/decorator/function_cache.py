@@ -226,12 +226,13 @@ class FunctionCache:
     def _load_each(self, first: tuple[Any, ...], missing: list[str], by_key: dict[str, Any]) -> dict[str, Any]:
         """Call the function for each key, inside the load of that key."""
         loaded = {}
-        for key, stack in zip(missing, stacks_of_keys(len(missing)), strict=True):
-            token = active_loads.set(stack)
-            try:
+        outer = active_loads.get()
+        try:
+            for key, stack in zip(missing, stacks_of_keys(len(missing)), strict=True):
+                active_loads.set(stack)
                 loaded[key] = self.function(*first, *_arguments(by_key[key]))
-            finally:
-                active_loads.reset(token)
+        finally:
+            active_loads.set(outer)
         return loaded
 
     def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:

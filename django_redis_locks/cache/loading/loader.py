@@ -159,13 +159,14 @@ def check_async(loader: Any) -> None:
 
 def call_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
     """Call a loader in this thread. ``within``: the loads that it carries out."""
-    token = active_loads.set((*active_loads.get(), *within))
+    outer = active_loads.get()
     try:
+        active_loads.set((*outer, *within))  # not before: a signal handler may raise right after it
         value = loader(*arguments)
         if inspect.isawaitable(value) and (loop := caller_loop.get()) is not None:
             return _awaited(value, loop)
     finally:
-        active_loads.reset(token)
+        active_loads.set(outer)
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
@@ -195,14 +196,15 @@ def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
 
 async def acall_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
     """Call a loader from a task: a synchronous one runs in the thread of Django's synchronous code."""
-    token = active_loads.set((*active_loads.get(), *within))
+    outer = active_loads.get()
     try:
+        active_loads.set((*outer, *within))
         if iscoroutinefunction(loader):
             return await loader(*arguments)
         value = await sync_to_async(loader, thread_sensitive=True)(*arguments)
         return await value if inspect.isawaitable(value) else value
     finally:
-        active_loads.reset(token)
+        active_loads.set(outer)
 
 
 def arguments_for(loader: Callable[..., Any], context: LoadContext) -> tuple[Any, ...]:
