@@ -113,7 +113,8 @@ class InterruptionAtLine:
         if frame.f_code.co_name in OUT_OF_REACH and frame not in self._begun:
             return True
         before, text = (
-            linecache.getline(frame.f_code.co_filename, number).strip() for number in (frame.f_lineno - 1, frame.f_lineno)
+            linecache.getline(frame.f_code.co_filename, number).strip()
+            for number in (frame.f_lineno - 1, frame.f_lineno)
         )
         return text == "try:" or before == "finally:" or (begun in self._begun and text.startswith("with "))
 
