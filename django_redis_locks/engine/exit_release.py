@@ -11,7 +11,9 @@ import atexit
 import signal
 import sys
 import threading
+from functools import partial
 from itertools import chain
+from multiprocessing.util import Finalize, register_after_fork
 from typing import TYPE_CHECKING, Any, cast
 
 from ..core import clock, events
@@ -74,6 +76,7 @@ def release_all() -> None:
 
 
 atexit.register(release_all)
+register_after_fork(release_all, partial(Finalize, None, exitpriority=0))  # children of multiprocessing ignore atexit
 
 
 def _grants() -> list[Grant]:

@@ -115,6 +115,27 @@ wait_for_stdin()
     assert held("parent") == []
 
 
+@pytest.mark.parametrize("module", ["multiprocessing", "billiard"])
+def test_exit_of_a_child_of_multiprocessing_releases_its_locks(module: str, redis_url: str) -> None:
+    """[L7] Such a child, also one of a Celery worker, runs no callbacks of atexit."""
+    code = f"""
+from {module} import get_context
+
+def work():
+    locks.lock("child").acquire()
+
+locks.lock("parent").acquire()
+child = get_context("fork").Process(target=work)
+child.start()
+child.join()
+wait_for_stdin()
+"""
+    process = start(redis_url, code)
+    assert held("parent", "child") == ["parent"]
+    process.communicate("", timeout=30)
+    assert held("parent") == []
+
+
 def test_signal_is_an_exit_if_the_program_asks_for_that(redis_url: str) -> None:
     """[L7] Blocks end as at sys.exit(). Otherwise SIGTERM ends the process at once, and the lease runs on."""
     block = """
