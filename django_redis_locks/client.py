@@ -16,7 +16,7 @@ from .core.arguments import validate_flag
 from .core.detached import DetachedHold, decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
-from .lock_kinds import KINDS
+from .lock_kinds import KINDS, SIDES
 from .lock_maker import LockMaker
 from .lock_options import (
     check_kept,
@@ -31,21 +31,25 @@ from .mutex_maker import HoldUntil, OnBackendError, Options
 from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
-from .primitives.rwlock import ReadLock, ReadWriteLock, WriteLock
+from .primitives.rwlock import ReadWriteLock
 from .primitives.semaphore import Semaphore, validate_limit
 from .primitives.shared.lock_spec import LockSpec
 from .primitives.shared.mutex_steps import KIND, MutexSteps
 from .primitives.shared.permit_lock import PermitLock
 from .primitives.shared.permit_steps import SEMAPHORE, PermitSteps
 from .primitives.shared.requests import LockOptions
-from .primitives.shared.rwlock_steps import RWLOCK, ReadSteps, WriteSteps
-from .transaction_lock import TransactionReadLock, TransactionSemaphore, TransactionWriteLock
+from .primitives.shared.rwlock_steps import RWLOCK
+from .transaction_lock import TransactionSemaphore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .conf.decorator_options import LockKind
     from .core.durations import Duration
     from .core.grant import OnLost
     from .engine.engine import Engine
+    from .primitives.shared.base_lock import BaseLock
+    from .primitives.shared.lock_steps import LockSteps
 
 T = TypeVar("T")
 
@@ -125,21 +129,20 @@ class Locks(LockMaker):
     def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
         make_parts = self._cached_rwlock_parts if options[-1] is None else self._rwlock_parts
         try:
-            deferred, reads, writes = make_parts(key, name, *options)
+            (read, reads), (write, writes) = make_parts(key, name, *options)
         except TypeError:  # not hashable, or wrong
-            deferred, reads, writes = self._rwlock_parts(key, name, *options)
-        read, write = (TransactionReadLock, TransactionWriteLock) if deferred else (ReadLock, WriteLock)
+            (read, reads), (write, writes) = self._rwlock_parts(key, name, *options)
         return ReadWriteLock(read(with_on_lost(reads, on_lost)), write(with_on_lost(writes, on_lost)))
 
-    def _rwlock_parts(self, key: str, name: str | None, *options: Any) -> tuple[bool, LockSpec, LockSpec]:
-        """Return what read-write locks of equal arguments share: whether their release is deferred, and the specs of both
-        sides."""
+    def _rwlock_parts(self, key: str, name: str | None, *options: Any) -> list[tuple[Any, LockSpec]]:
+        """Return what read-write locks of equal arguments share: the class and the spec of each side."""
         require(self, "rwlocks")
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
-        sides = (steps(self.engine, address.keys, address.name, lock_options) for steps in (ReadSteps, WriteSteps))
-        reads, writes = (LockSpec(self.engine, *address, lock_options, steps) for steps in sides)
-        return bool(lock_options.database), reads, writes
+        return [
+            (deferred if lock_options.database else usual, self._spec(address, lock_options, steps))
+            for steps, usual, deferred in SIDES.values()
+        ]
 
     def _semaphore_parts(
         self, key: str, limit: int, name: str | None, *options: Any
@@ -155,14 +158,14 @@ class Locks(LockMaker):
         steps = PermitSteps(self.engine, address.keys, address.name, options, SEMAPHORE, limit, 1)
         return LockSpec(self.engine, *address, options, steps)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[BaseLock, DetachedHold]:
         """Return the lock of a detached hold, and what its text says."""
         found = decode(text)
         if found.alias != self.settings.alias:
             raise ValueError(
                 f"this text is of a lock of alias {found.alias!r}: write locks[{found.alias!r}].attach(text)"
             )
-        if found.kind not in KINDS:
+        if found.kind not in (*KINDS, *SIDES, SEMAPHORE):
             raise ValueError(f"this text is of a lock of kind {found.kind!r}, which this version can't attach")
         address = self._address(found.key, found.name)
         options = replace(
@@ -173,7 +176,10 @@ class Locks(LockMaker):
             note=found.note,
             on_lost=validate_on_lost(on_lost),
         )
-        steps, usual, _ = KINDS[found.kind]
+        if found.kind == SEMAPHORE:
+            permits = PermitSteps(self.engine, address.keys, found.name, options, *found.terms)
+            return Semaphore(LockSpec(self.engine, *address, options, permits)), found
+        steps, usual, _ = (SIDES if found.kind in SIDES else KINDS)[found.kind]
         return usual(self._spec(address, options, steps)), found
 
     def _lock_parts(self, kind: LockKind, key: str, name: str | None, *options: Any) -> tuple[type[Lock], LockSpec]:
@@ -183,7 +189,9 @@ class Locks(LockMaker):
         steps, usual, deferred = KINDS[kind]
         return deferred if lock_options.database else usual, self._spec(address, lock_options, steps)
 
-    def _spec(self, address: LockAddress, options: LockOptions, steps: type[MutexSteps] = MutexSteps) -> LockSpec:
+    def _spec(
+        self, address: LockAddress, options: LockOptions, steps: Callable[..., LockSteps] = MutexSteps
+    ) -> LockSpec:
         return LockSpec(self.engine, *address, options, steps(self.engine, address.keys, address.name, options))
 
     def _options_of(self, name: str, options: Any) -> LockOptions:

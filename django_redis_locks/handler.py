@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .primitives.record import RecordRef
     from .primitives.rwlock import ReadWriteLock
     from .primitives.semaphore import Semaphore
+    from .primitives.shared.base_lock import BaseLock
 
 DEFAULT = "default"
 
@@ -96,7 +97,7 @@ class LockHandler(LockMaker):
     def _make_rwlock(self, key: str, name: str | None, options: Options, on_lost: OnLost) -> ReadWriteLock:
         return self[DEFAULT]._make_rwlock(key, name, options, on_lost)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[BaseLock, DetachedHold]:
         return self[DEFAULT]._attachable(text, on_lost)
 
     def _make_record(

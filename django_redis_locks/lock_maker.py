@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .core.grant import Grant, OnLost
     from .mutex_maker import OnBackendError
     from .primitives.latch import Latch
-    from .primitives.lock import Lock
     from .primitives.record import RecordRef
+    from .primitives.shared.base_lock import BaseLock
 
 
 class LockMaker(MutexMaker, PermitMaker):
@@ -94,7 +94,7 @@ class LockMaker(MutexMaker, PermitMaker):
         """
         return self._make_record(key, name, wait, on_backend_error)
 
-    def _attachable(self, text: str, on_lost: OnLost) -> tuple[Lock, DetachedHold]:
+    def _attachable(self, text: str, on_lost: OnLost) -> tuple[BaseLock, DetachedHold]:
         raise NotImplementedError
 
     def attach(self, text: str, *, on_lost: OnLost = None) -> Grant:

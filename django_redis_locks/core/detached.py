@@ -11,7 +11,10 @@ import json
 import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PREFIX: Final = "lock1."
 """The format of the text."""
@@ -34,13 +37,14 @@ class DetachedHold(NamedTuple):
 
     Attributes:
         alias, key, name: of the lock.
-        kind: the kind of lock, as in the store.
+        kind: the kind of lock, or the side of a read-write lock.
         token: the token with which it is attached.
         lease: milliseconds that it has once it is attached.
         renew_for: seconds for which it is then renewed; -1 for ever, 0 if not at all.
         max_hold: the same, if the call site gave it.
         note: the note of the call site.
         ends: when the lease of the journey ends at the earliest, in milliseconds of the wall clock.
+        terms: what an acquire says of its kind, such as the limit of a semaphore.
     """
 
     alias: str
@@ -53,6 +57,7 @@ class DetachedHold(NamedTuple):
     max_hold: float | None
     note: str | None
     ends: int
+    terms: Sequence[Any]
 
     def encode(self) -> str:
         """Return the text, of characters that are safe in URLs."""
@@ -88,6 +93,7 @@ def _plausible(found: DetachedHold) -> bool:
         all(isinstance(text, str) for text in texts)
         and _is_token(found.token) is not None
         and type(found.lease) is type(found.ends) is int
+        and isinstance(found.terms, list)
         and all(type(number) in (int, float) for number in (found.renew_for, found.max_hold or 0))
     )
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ..core.registry import registry
 from ..core.runner import arun, run, run_twice_if_interrupted
 from ..core.write_hold import WriteHold
-from .shared import release
+from .shared import detach, release
 from .shared.downgrade import downgrade_later, downgrading, end_write
 from .shared.permit_lock import PermitLock
 from .shared.permit_programs import steps_of
 
 if TYPE_CHECKING:
+    from ..core.durations import Duration
     from ..core.grant import Grant
     from ..core.hold import Hold
     from ..core.holder import Holder
@@ -61,6 +62,20 @@ class ReadLock(SideOfLock):
     def waits_for(self, hold: Hold) -> bool:
         """Return whether an acquire waits for the end of this hold of another context of the caller."""
         return isinstance(hold, WriteHold) and hold.writes
+
+    def detach_grant(self, grant: Grant, expire: Duration | None) -> str:
+        """Detach a grant. If its hold was a writer's, it is a reader's in the store before."""
+        hold = grant.hold
+        if isinstance(hold, WriteHold) and hold.waits_for_downgrade:
+            run(downgrading(self.spec, hold), self.spec.performer)
+        return detach.detach_grant(self, grant, expire)
+
+    async def adetach_grant(self, grant: Grant, expire: Duration | None) -> str:
+        """Detach a grant, in a running event loop. If its hold was a writer's, it is a reader's in the store before."""
+        hold = grant.hold
+        if isinstance(hold, WriteHold) and hold.waits_for_downgrade:
+            await arun(downgrading(self.spec, hold), self.spec.performer)
+        return await detach.adetach_grant(self, grant, expire)
 
 
 class WriteLock(SideOfLock):

@@ -65,7 +65,7 @@ READS = {"lock/inspect", "permits/inspect", "index/page", "index/inspect"}
 RELEASES = {"lock/release", "permits/release"}
 RENEWALS = {"lock/renew", "lock/adopt", "permits/renew", "permits/adopt"}
 FORCED = {"lock/force_release", "permits/force_release"}
-LATE_COPIES = {"lock/transfer", "permits/downgrade", *RELEASES, *RENEWALS, *READS}
+LATE_COPIES = {"lock/transfer", "permits/transfer", "permits/downgrade", *RELEASES, *RENEWALS, *READS}
 """Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
 the lock of any holder."""
 

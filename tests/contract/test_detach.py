@@ -147,6 +147,40 @@ def test_only_the_last_grant_of_an_rlock_detaches_it(face: Face, alice: Caller, 
         assert again.fence == attached.fence
 
 
+def test_permits_of_a_semaphore_move_together(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] [L37] None is free on the way. The other holds of the owner stay. The text gives its lease back when it is
+    attached: the others' leases are theirs."""
+    semaphore = locks.semaphore(face.key, limit=4, expire=60)
+    kept, moved = alice(semaphore.acquire), alice(semaphore.acquire, permits=2)
+    text = alice(moved.detach, 500)
+    assert bob(semaphore.available) == 1
+    attached = bob(locks.attach, text)
+    assert (attached.fence, bob(semaphore.available)) == (moved.fence, 1)
+    assert [(holder.fence, holder.permits) for holder in bob(semaphore.holders)] == [(kept.fence, 1), (moved.fence, 2)]
+    assert bob(semaphore.holders)[1].lease_left <= 60
+    with pytest.raises(LockLost, match="was done before"):
+        alice(locks.attach, text)
+    bob(attached.release)
+    assert bob(semaphore.available) == 3
+    alice(kept.ensure_held, confirm=True)
+
+
+def test_both_sides_of_an_rwlock_move(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L7] [L35] A writer stays a writer, and may read at its new owner. What is left of a writer that only reads now is
+    a reader."""
+    lock = locks.rwlock(face.key, expire=60)
+    attached = bob(locks.attach, alice(alice(lock.write.acquire).detach))
+    assert (bob(lock.write.owned), bob(lock.write.locked), bob(lock.read.locked)) == (True, True, False)
+    reads = bob(lock.read.acquire)
+    assert alice(lock.read.acquire, timeout=0) is None
+    bob(attached.release)
+    attached = alice(locks.attach, bob(reads.detach))
+    assert (alice(lock.read.owned), alice(lock.write.locked)) == (True, False)
+    bob(bob(lock.read.acquire, timeout=0).release)
+    alice(attached.release)
+    assert not alice(lock.read.locked)
+
+
 @on_memory
 def test_what_cannot_be_detached_or_attached_is_refused_without_a_request(
     face: Face, alice: Caller, bob: Caller

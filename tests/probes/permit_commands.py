@@ -96,6 +96,7 @@ class RandomPermitCommands:
             lambda: self.both(steps.inspect()): 4,
             lambda: self.adopt(steps): 2,
             lambda: self.both(steps.downgrade(self.token())): 2,
+            lambda: self.transfer(steps): 2,
             lambda: self.force_release(steps): 1,
             lambda: self.unregister(steps): 3,
             lambda: self.both(steps.set_limit(chance.choice([1, 2, 3, 4]))): not mutex and chance.random() < 0.5,
@@ -125,6 +126,12 @@ class RandomPermitCommands:
             steps._adopt(token, lease, fence=fence, since=clock.now(), holder="told") for fence in self.fences()
         )
         return ours, theirs
+
+    def transfer(self, steps: PermitSteps) -> Pair:
+        token, next_token, may_shorten = self.token(), self.token(), self.chance.random() < 0.5
+        lease = self.lease() if may_shorten else self.chance.choice([1, self.lease()])
+        command: Command[Any] = steps.transfer(token, next_token, lease, may_shorten, self.holder())
+        return self.both(dataclasses.replace(command, parse=_granted))
 
     def force_release(self, steps: PermitSteps) -> Pair:
         if self.chance.random() < 0.2:
@@ -176,6 +183,10 @@ class RandomPermitCommands:
         return tuple(side.fences[rank] for side in self.sides)
 
 
+def _granted(fence: int) -> Granted | None:
+    return Granted(fence) if fence else None
+
+
 def kind_of_reply(name: str, answer: Any) -> tuple[Any, ...]:
     """The kind of a reply; the test checks that every kind has occurred."""
     match answer:
@@ -197,6 +208,7 @@ KINDS_OF_REPLIES = {
     ),
     *((f"permits/{step}", held) for step in ("renew", "adopt") for held in (False, True)),
     *(("permits/inspect", answer) for answer in ("tuple", "ForeignValue")),
+    *(("permits/transfer", answer) for answer in ("Granted", "NoneType")),
     *(("permits/set_limit", answer) for answer in ("NoneType", "ForeignValue")),
     *(("lock/acquire", answer) for answer in ("Granted", "ForeignValue")),
     ("lock/acquire", "busy", False),

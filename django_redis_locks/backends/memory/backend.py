@@ -95,6 +95,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "permits/renew": permits.renew,
     "permits/adopt": permits.adopt,
     "permits/downgrade": permits.downgrade,
+    "permits/transfer": permits.transfer,
     "permits/inspect": permits.inspect,
     "permits/set_limit": permits.set_limit,
     "permits/force_release": permits.force_release,

@@ -14,6 +14,7 @@ from .store import StoredValue, micros
 
 if TYPE_CHECKING:
     from ...core.steps import permits as steps
+    from ...core.steps.locks import TransferLock
     from .store import Store
 
 NOT_WAITING: Final = PermitWaiter("", 0, 0)
@@ -259,6 +260,27 @@ def downgrade(store: Store, keys: tuple[str, ...], args: steps.DowngradePermits)
         permits.permits[args.token] = 1
     passed_on = _pass_on(store, keys, permits)
     return 1 + passed_on if held else 0
+
+
+def transfer(store: Store, keys: tuple[str, ...], args: TransferLock) -> int:
+    """``permits/transfer``: give a hold of permits another token."""
+    permits = store.find(keys[0])
+    if not isinstance(permits, Permits):
+        return 0
+    permits.drop_ended()
+    hold = permits.holds.get(args.next_token)
+    if hold is None:
+        hold = permits.holds.pop(args.token, None)
+        if hold is None:
+            return 0
+        if args.may_shorten:
+            hold.ends = 0.0
+        hold.token, hold.fence, hold.holder = args.next_token, args.fence or hold.fence, args.holder
+        hold.since, hold.unclaimed = micros() // 1000 - args.age, False
+        permits.holds[args.next_token], permits.permits[args.next_token] = hold, permits.permits.pop(args.token)
+    hold.extend(args.lease)
+    _extend(store, keys[0], keys[2:], permits)
+    return hold.fence
 
 
 def set_limit(store: Store, keys: tuple[str, ...], args: steps.SetLimit) -> int | list[Any]:

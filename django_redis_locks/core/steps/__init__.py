@@ -34,6 +34,7 @@ STEPS: Final[Mapping[str, Any]] = MappingProxyType(
         "permits/renew": permits.RenewPermits,
         "permits/adopt": permits.AdoptPermits,
         "permits/downgrade": permits.DowngradePermits,
+        "permits/transfer": locks.TransferLock,
         "permits/inspect": permits.InspectPermits,
         "permits/set_limit": permits.SetLimit,
         "permits/force_release": permits.ForceReleasePermits,

@@ -137,9 +137,9 @@ class AdoptLock(NamedTuple):
 
 
 class TransferLock(NamedTuple):
-    """``lock/transfer``: give a held lock another token. A repeated request finds its own token.
+    """``lock/transfer``, ``permits/transfer``: give a hold another token. A repeated request finds its own token.
 
-    Keys: lock, and the index unless the alias has none.
+    Keys: lock; for permits the ends of their leases; and the index unless the alias has none.
 
     Attributes:
         token: the token that it has.

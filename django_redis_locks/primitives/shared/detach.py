@@ -148,7 +148,7 @@ def _text_of(spec: LockSpec, hold: Hold, lease: int) -> str:
     options = spec.options
     return DetachedHold(
         alias=spec.alias,
-        kind=spec.steps.kind,
+        kind=spec.steps.role or spec.steps.kind,
         key=spec.key,
         name=spec.name,
         token=hold.detached_token,
@@ -157,6 +157,7 @@ def _text_of(spec: LockSpec, hold: Hold, lease: int) -> str:
         max_hold=None if options.max_hold is None else _finite(options.max_hold),
         note=options.note,
         ends=round(1000 * clock.wall()) + lease,
+        terms=spec.steps.terms,
     ).encode()
 
 

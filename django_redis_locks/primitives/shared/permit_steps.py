@@ -23,6 +23,7 @@ from ...core.keys import BROADCAST, ends_of, heartbeats_of
 from ...core.queue_values import QueuePosition
 from ...core.replies import parse_array, parse_bool, parse_freed, parse_int, parse_text, parse_time
 from ...core.steps import permits as steps
+from ...core.steps.locks import TransferLock
 from .requests import SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands, TooManyPermits
 
 if TYPE_CHECKING:
@@ -185,11 +186,9 @@ class PermitSteps:
     def transfer(
         self, token: str, next_token: str, lease: int, may_shorten: bool, holder: str, fence: int = 0, age: int = 0
     ) -> Command[int]:
-        """
-        Raises:
-            TypeError: permits can't move to another process.
-        """
-        raise TypeError(f"{self._name!r} is a {self.kind}: its permits can't move to another process")
+        """Give a hold another token. The reply is the fence, or 0 if neither token holds permits."""
+        args = TransferLock(token, next_token, lease, int(may_shorten), fence, age, holder)
+        return Command("permits/transfer", self.renew(token, lease).keys, args, parse_int)
 
     def downgrade(self, token: str) -> Command[int]:
         """Give all permits back but one. Its reply is 0 if the token holds none."""

@@ -154,6 +154,20 @@ def test_release_of_the_reads_ends_a_hold_whose_downgrade_failed(scenario: Scena
     assert elsewhere.writes()
 
 
+def test_hold_whose_downgrade_failed_is_downgraded_before_it_is_detached(
+    scenario: Scenario, elsewhere: Elsewhere
+) -> None:
+    """[L7] [L35] Else the store would keep readers away from a reader, and no process would know."""
+    scenario.process.backend.outcomes["permits/downgrade"] = ["dropped", "refused"]
+    lock = rwlock(scenario.process)
+    writes, reads = lock.write.acquire(), lock.read.acquire()
+    with pytest.raises(LockBackendError):
+        writes.release()
+    scenario.process.backend.outcomes.clear()
+    scenario.other.locks.attach(reads.detach())
+    assert elsewhere.reads()
+
+
 def test_grant_that_joins_a_write_grant_is_one_itself(scenario: Scenario, elsewhere: Elsewhere) -> None:
     """As that of a transaction does, which keeps the lock."""
     lock = rwlock(scenario.process)
