@@ -12,7 +12,7 @@ from .backends.base import FEATURES
 from .conf import SETTING, AliasSettings, InvalidLockBackend
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
-from .core.arguments import validate_flag
+from .core.arguments import validate_flag, validate_limit
 from .core.detached import DetachedHold, decode
 from .core.holder import validate_note
 from .core.keys import KeyLayout, LockId, LockKeys, default_name, escape_again
@@ -32,7 +32,7 @@ from .primitives.latch import Latch
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.rwlock import ReadWriteLock
-from .primitives.semaphore import Semaphore, validate_limit
+from .primitives.semaphore import Semaphore
 from .primitives.shared.lock_spec import LockSpec
 from .primitives.shared.mutex_steps import KIND, MutexSteps
 from .primitives.shared.permit_lock import PermitLock

@@ -11,7 +11,7 @@ from ..core.arguments import validate_choice
 from ..core.errors import LockNotAcquired
 from ..core.suggestions import closest, did_you_mean
 
-LockKind: TypeAlias = Literal["lock", "fair", "read", "write"]
+LockKind: TypeAlias = Literal["lock", "fair", "read", "write", "semaphore"]
 
 HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 
@@ -28,6 +28,7 @@ class DecoratorOptions:
     """The options of one ``@redis_lock``, or of ``LOCKS[name]``. None means that an option isn't given."""
 
     kind: LockKind | None = None
+    limit: int | None = None
     reentrant: bool | None = None
     auto_release: bool | None = None
     methods: frozenset[str] | None = None

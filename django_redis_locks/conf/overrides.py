@@ -9,12 +9,14 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from ..core import durations
+from ..core.arguments import validate_limit
 from ..core.holder import FIELDS
 from . import decorator_options
 from .decorator_options import EMPTY_OPTIONS, DecoratorOptions
 
 DECORATOR_KEYS = (
     "KIND",
+    "LIMIT",
     "REENTRANT",
     "AUTO_RELEASE",
     "METHODS",
@@ -64,6 +66,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
         metadata=converted("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
         decorator_options=DecoratorOptions(
             kind=converted("KIND", decorator_options.validate_kind),
+            limit=converted("LIMIT", validate_limit),
             reentrant=converted("REENTRANT", bool),
             auto_release=converted("AUTO_RELEASE", bool),
             methods=converted("METHODS", decorator_options.validate_methods),

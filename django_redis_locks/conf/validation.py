@@ -10,7 +10,7 @@ from django.utils.module_loading import import_string
 
 from ..backends.base import Backend
 from ..core import durations
-from ..core.arguments import SYNONYMS, validate_choice, validate_flag
+from ..core.arguments import SYNONYMS, validate_choice, validate_flag, validate_limit
 from ..core.holder import FIELDS
 from ..core.suggestions import closest, hint
 from . import cache_settings, decorator_options, overrides
@@ -124,6 +124,7 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key, id, check in (
         ("KIND", "E066", decorator_options.validate_kind),
+        ("LIMIT", "E067", validate_limit),
         ("HOLD", "E021", decorator_options.validate_hold),
         ("STATUS", "E023", decorator_options.validate_status),
         ("RETRY_AFTER", "E024", decorator_options.validate_retry_after),
@@ -132,6 +133,12 @@ def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         ("CONDITION", "E038", overrides.import_callable),
     ):
         yield from _check(entry, where, id, check, key)
+    if (entry.get("KIND") == "semaphore") is not ("LIMIT" in entry):
+        yield Problem(
+            "E067",
+            f"{where}: KIND 'semaphore' and LIMIT, the number of its permits, need each other.",
+            "Set both, or neither of them.",
+        )
     if entry.get("AUTO_RELEASE") is False and (
         "EXPIRE" not in entry or entry.get("RENEW") is True or entry.get("REENTRANT") is True
     ):

@@ -9,6 +9,9 @@ from .suggestions import closest, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+LARGEST_LIMIT: Final = 1_000_000_000
+"""More permits than that are a mistake."""
+
 SYNONYMS: Final = {
     "timeout": "expire",
     "ttl": "expire",
@@ -57,6 +60,17 @@ def validate_choice(value: Any, what: str, known: Collection[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{what} is one of {', '.join(map(repr, known))}, not {value!r}")
     return value
+
+
+def validate_limit(limit: object, what: str = "limit") -> int:
+    """Return the limit of a semaphore.
+
+    Raises:
+        ValueError: no whole number, less than 1, or absurdly large.
+    """
+    if type(limit) is not int or not 1 <= limit <= LARGEST_LIMIT:
+        raise ValueError(f"{what} is a whole number from 1 to {LARGEST_LIMIT}, not {limit!r}")
+    return limit
 
 
 def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str]) -> None:

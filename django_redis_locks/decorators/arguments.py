@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..conf import decorator_options
 from ..conf.decorator_options import DecoratorOptions, HoldUntil, LockKind
 from ..core import durations, key_templates
-from ..core.arguments import validate_flag
+from ..core.arguments import validate_flag, validate_limit
 from ..lock_options import FIXED_LEASE, validate_on_backend_error, validate_on_lost
 
 if TYPE_CHECKING:
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from ..primitives.shared.base_lock import BaseLock
 
 _MAKERS: Final[dict[LockKind, Callable[..., BaseLock]]] = {
-    "lock": lambda client, key, **options: client.lock(key, **options),
-    "fair": lambda client, key, **options: client.fair_lock(key, **options),
-    "read": lambda client, key, **options: client.rwlock(key, **options).read,
-    "write": lambda client, key, **options: client.rwlock(key, **options).write,
+    "lock": lambda client, key, limit, **options: client.lock(key, **options),
+    "fair": lambda client, key, limit, **options: client.fair_lock(key, **options),
+    "read": lambda client, key, limit, **options: client.rwlock(key, **options).read,
+    "write": lambda client, key, limit, **options: client.rwlock(key, **options).write,
+    "semaphore": lambda client, key, limit, **options: client.semaphore(key, limit, **options),
 }
-"""Makes the lock of a call, for each kind."""
+"""Makes the lock of a call, for each kind. Only a semaphore has a limit."""
 
 
 class DecoratorArguments:
@@ -41,6 +42,7 @@ class DecoratorArguments:
         *,
         key: Any,
         kind: LockKind | None,
+        limit: int | None,
         expire: Duration | None,
         wait: Duration | None,
         renew: bool | None,
@@ -63,6 +65,7 @@ class DecoratorArguments:
             durations.lease_ms(expire)
         if wait is not None:
             durations.wait_seconds(wait)
+        _check_kind(kind, limit)
         if max_hold is not None:
             _check_max_hold(max_hold, expire, renew, auto_release)
         if key is not None and not isinstance(key, str) and not callable(key):
@@ -81,7 +84,8 @@ class DecoratorArguments:
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
         self.options = DecoratorOptions(
-            kind=None if kind is None else decorator_options.validate_kind(kind),
+            kind=kind,
+            limit=limit,
             reentrant=None if reentrant is None else validate_flag(reentrant, "reentrant"),
             auto_release=None if auto_release is None else validate_flag(auto_release, "auto_release"),
             methods=None if methods is None else decorator_options.validate_methods(methods),
@@ -117,9 +121,25 @@ class DecoratorArguments:
             wait = 0
         make = _MAKERS[options.kind or "lock"]
         if options.keeps_lock:
-            return make(client, key, wait=wait, name=name, **{**self.lock_options, "renew": False})
-        lock = make(client, key, wait=wait, name=name, **self.lock_options)
+            return make(client, key, options.limit, wait=wait, name=name, **{**self.lock_options, "renew": False})
+        lock = make(client, key, options.limit, wait=wait, name=name, **self.lock_options)
         return replace(lock, reentrant=True) if options.reentrant else lock
+
+
+def _check_kind(kind: object, limit: object) -> None:
+    """
+    Raises:
+        ValueError: one of both has a wrong value.
+        TypeError: a semaphore has no limit, or another lock has one.
+    """
+    if kind is not None:
+        decorator_options.validate_kind(kind)
+    if limit is not None:
+        validate_limit(limit)
+    if (kind == "semaphore") is not (limit is not None):
+        raise TypeError(
+            'kind="semaphore" and limit=, the number of its permits, need each other: give both to @redis_lock, or neither'
+        )
 
 
 def _check_max_hold(max_hold: Duration, expire: object, renew: bool | None, auto_release: bool | None) -> None:

@@ -51,6 +51,7 @@ class _Options(TypedDict, total=False):
 
     key: str | Callable[..., Any] | None
     kind: LockKind | None
+    limit: int | None
     expire: Duration | None
     wait: Duration | None
     renew: bool | None
@@ -108,6 +109,7 @@ def redis_lock(
     *,
     key: Any = None,
     kind: LockKind | None = None,
+    limit: int | None = None,
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
@@ -139,14 +141,17 @@ def redis_lock(
             positional argument; or a callable that takes the arguments and returns the key, only as ``key=``. By
             default all calls of the function share one lock.
         kind: ``"fair"`` makes calls that wait get the lock in the order of their arrival at the store, as
-            ``locks.fair_lock``. ``"read"`` and ``"write"`` are the two sides of ``locks.rwlock``. By default ``"lock"``.
+            ``locks.fair_lock``. ``"read"`` and ``"write"`` are the two sides of ``locks.rwlock``, and ``"semaphore"`` is
+            ``locks.semaphore``. By default ``"lock"``.
+        limit: the number of calls that run at a time, on all hosts; for ``kind="semaphore"``, which needs it.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings'
             ``EXPIRE``, renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.
         renew: whether the lease is renewed while the call runs.
         max_hold: the largest number of seconds for which the lease is renewed; -1 for ever, by default the settings'
             ``MAX_HOLD``.
-        reentrant: let the holder of the lock enter it again.
+        reentrant: let the holder of the lock enter it again. A call inside of another one then shares the permit of a
+            semaphore; otherwise it takes one of its own.
         auto_release: False keeps the lock until its lease ends, even if the call fails: at most one call in ``expire``
             seconds, which must be given. A refused view answers 429.
         methods: the verbs that need the lock, such as ``{"POST", "PUT"}``; requests with others pass without it.
@@ -173,9 +178,9 @@ def redis_lock(
         The decorated function, or a decorator for it.
 
     Raises:
-        TypeError: at decoration: the target can't be decorated, the template names no argument, or ``max_hold`` is given for
-            a lease that isn't renewed.
-        ValueError: at decoration: a time or a status is out of range, ``kind``, ``hold``, ``on_conflict``,
+        TypeError: at decoration: the target can't be decorated, the template names no argument, ``max_hold`` is given for a
+            lease that isn't renewed, or only one of ``kind="semaphore"`` and ``limit``.
+        ValueError: at decoration: a time, a limit or a status is out of range, ``kind``, ``hold``, ``on_conflict``,
             ``on_backend_error`` or ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
     """
     if unknown:
@@ -189,6 +194,7 @@ def redis_lock(
     arguments = DecoratorArguments(
         key=key,
         kind=kind,
+        limit=limit,
         expire=expire,
         wait=wait,
         renew=renew,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Never, Self, overload
+from typing import TYPE_CHECKING, Never, Self, overload
 
-from ..core.arguments import refuse_unknown
+from ..core.arguments import refuse_unknown, validate_limit
 from ..core.durations import Duration
 from ..core.grant import Grant
 from ..core.runner import arun, run
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from .shared.permit_steps import PermitState
 
 _ARGUMENTS = ("blocking", "timeout", "permits")
-
-LARGEST_LIMIT: Final = 1_000_000_000
-"""More permits than that are a mistake."""
 
 
 class Semaphore(PermitLock):
@@ -224,14 +221,3 @@ class Semaphore(PermitLock):
 
     def _free_in(self, state: PermitState) -> int:
         return max(0, self._limit_in(state) - state.used)
-
-
-def validate_limit(limit: object) -> int:
-    """Return the limit of a semaphore.
-
-    Raises:
-        ValueError: no whole number, less than 1, or absurdly large.
-    """
-    if type(limit) is not int or not 1 <= limit <= LARGEST_LIMIT:
-        raise ValueError(f"limit is a whole number from 1 to {LARGEST_LIMIT}, not {limit!r}")
-    return limit

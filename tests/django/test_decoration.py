@@ -122,7 +122,7 @@ class TestRefusals:
             ("blocking_timeout", "did you mean 'wait'"),
             ("method", "did you mean 'methods'"),
             ("failure_handler", "did you mean 'on_conflict'"),
-            ("colour", "there are key, kind, expire"),
+            ("colour", "there are key, kind, limit, expire"),
         ):
             with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
                 redis_lock("order", **{option: 5})

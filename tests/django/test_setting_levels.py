@@ -215,7 +215,9 @@ class TestDecoratorOptions:
         assert kind_of_call(key="sms", expire=0.05) == "FairLock"
         assert kind_of_call(key="stock", kind="read") == "ReadLock"
         assert kind_of_call(key="stock", kind="write", expire=5, auto_release=False) == "WriteLock"
-        with pytest.raises(ValueError, match="kind is one of 'lock', 'fair', 'read', 'write', not 'first'"):
+        with pytest.raises(
+            ValueError, match="kind is one of 'lock', 'fair', 'read', 'write', 'semaphore', not 'first'"
+        ):
             redis_lock("order", kind="first")
 
     def test_changed_settings_take_effect_at_the_next_call(self, memory_locks: Any, rf: RequestFactory) -> None:

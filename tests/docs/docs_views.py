@@ -102,6 +102,18 @@ def _(names: Names) -> None:
         assert view(get(), pk=5).status_code == 200
 
 
+@after("howto/views:limit")
+def _(names: Names) -> None:
+    view = names["export"]
+    semaphore = locks.semaphore("export:3", limit=2)
+    request = get()
+    request.user = User(3)
+    with semaphore:
+        assert view(request).status_code == 200
+        with semaphore:
+            assert view(request).status_code == 409
+
+
 @after("howto/views:condition")
 def _(names: Names) -> None:
     with hold_elsewhere("payout"):

@@ -59,7 +59,7 @@ def new_request(
         lease = options.lease if options.auto_release else 0  # 0: it can't be adopted without a request
         own_line = "" if spec.steps.shares_line else request.token
         waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request, own_line)
-    if spec.lock_id in registry.known and spec.steps.exclusive:
+    if spec.lock_id in registry.known and (spec.steps.exclusive or lock.reentrant):
         return request if _may_ask(lock, request, blocking, loop) else None
     if loop is not running or performer.outage.suspected:
         return request
@@ -87,7 +87,11 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
     """
     spec = lock.spec
     two_sides = bool(lock.role)
-    if any(not grant.lock.exclusive or bool(grant.lock.role) != two_sides for grant in registry.at(spec.lock_id)):
+    exclusive = lock.exclusive
+    if any(
+        grant.lock.exclusive is not exclusive or bool(grant.lock.role) != two_sides
+        for grant in registry.at(spec.lock_id)
+    ):
         return True  # the reply says that the kinds exclude each other
     newest = registry.newest(spec.lock_id, deferred=True)
     if newest is not None and newest.hold.held:
@@ -98,6 +102,8 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
             return True
         usual = _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
         why = None if newest.hold.expired_or_lost else lock.why_not_reentered or usual
+    elif not exclusive:
+        why = None  # others may release their permits
     else:
         parent = spec.options.wait_for_parent
         why = registry.why_self_deadlock(spec.lock_id, lock.waits_for, wait_for_parent=parent)

@@ -105,6 +105,10 @@ class SpecifiedLock(GrantedLock, Protocol):
     def spec(self) -> LockSpec:
         """What the lock is."""
 
+    @property
+    def reentrant(self) -> bool:
+        """Whether its owner may enter it again."""
+
     def may_reenter(self, grant: Grant, loop: object, /) -> bool:
         """Return whether the owner of this grant may acquire the lock once more, in this loop or thread."""
 
