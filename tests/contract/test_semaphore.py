@@ -158,6 +158,19 @@ def test_permits_of_a_holder_that_is_gone_are_free_after_its_lease(face: Face, a
 
 
 @measures_time
+def test_late_release_of_an_ended_hold_gives_no_permit_of_another_back(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L37] Its lease was the last one to end, while the limit is kept."""
+    lock = semaphore(face, expire=0.2, renew=False)
+    alice(lock.set_limit, 2)
+    late = alice(lock.acquire, permits=2)
+    eventually(lambda: bob(lock.available) == 2)
+    bob(semaphore(face).acquire, timeout=PATIENCE)
+    with pytest.raises(LockLost):
+        alice(late.release)
+    assert bob(lock.available) == 1
+
+
+@measures_time
 def test_renewal_of_one_holder_extends_no_other_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[L36] [L37] A dead holder isn't kept alive by the renewals of the others."""
     lock = semaphore(face, expire=0.6, renew=True)

@@ -3,7 +3,7 @@
 -- lease ends, the end of the last lease, the hold of the token (or nil), whether holds were dropped, and the fields to write.
 -- ``kind``: nil for any kind.
 -- If the key holds another value: nil and {-1, what}. If the user may not read it: nil and the error.
--- The first write is ZREM, which a server at maxmemory allows.
+-- The first write is ZREM or DEL, which a server at maxmemory allows.
 local function read_permits(lock, ends, kind, token, now)
   local stored = redis.pcall('HMGET', lock, 'permits', token)
   if stored.err and not string.find(stored.err, 'WRONGTYPE') then return nil, stored end
@@ -27,7 +27,13 @@ local function read_permits(lock, ends, kind, token, now)
   end
   state.dropped = true
   local next_end = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]
-  if next_end then state.first = tonumber(next_end) else state.used = 0 end -- a server may evict one of the two keys
-  if state.own and not redis.call('ZSCORE', ends, token) then state.own = nil end
+  if next_end then
+    state.first = tonumber(next_end)
+    if state.own and not redis.call('ZSCORE', ends, token) then state.own = nil end
+  else
+    -- The ends have expired as a key, while a limit that was set keeps the lock; or the server has evicted them
+    redis.call('DEL', lock)
+    state.used, state.own = 0, nil
+  end
   return state
 end
