@@ -148,3 +148,18 @@ def test_listed_rights_suffice_and_those_for_wake_ups_are_optional(
     if warned:
         assert "&<KEY_PREFIX>:*" in warnings[0].getMessage()
         assert server.command("EXISTS", WAITERS) == 0, "a waiter without a subscription isn't registered"
+
+
+def test_dead_waiter_keeps_no_permits_from_others_if_none_may_publish(
+    make_server: Make, open_locks: Open, tune: Tune
+) -> None:
+    """[H10] It is silent, as every dead waiter is."""
+    tune(max_poll_interval=CAP)
+    server = make_server()
+    client = open_locks(limited(server, [right for right in RIGHTS if right != "publish"]), METADATA=())
+    semaphore = client.semaphore("a", 1)
+    address, now = "lock:{0}:inbox:dead 1 token 3000/semaphore/1/1 ", int(server.command("TIME")[0])
+    server.command("ZADD", WAITERS, 1, address)
+    server.command("ZADD", "lock:{0}:h:a", 1000 * (now + 1), address)
+    assert semaphore.acquire(timeout=0) is None
+    assert semaphore.acquire(timeout=20)

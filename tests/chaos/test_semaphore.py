@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import redis
 
+from django_redis_locks.client import Locks
 from tests.chaos.jobs import ashare, share, take
 from tests.chaos.workers import PATIENCE, Worker
 from tests.waiting import eventually
@@ -46,3 +47,22 @@ def test_permits_of_a_killed_process_are_free_after_its_lease(workers: Start) ->
     dead.signal(signal.SIGKILL)
     eventually(lambda: third.call(take, "killed", 2, 1.0))
     assert not third.call(take, "killed", 2, 1.0)
+
+
+def test_more_readers_wait_than_one_step_grants_permits_to(
+    open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
+) -> None:
+    """[L38] The next requests go on with it. A script can't write 4000 holds at once."""
+    lock = open_locks(redis_url).rwlock("crowd", expire=60)
+    writer = lock.write.acquire()
+    with direct.pubsub() as inbox:
+        inbox.subscribe("inbox")
+        assert inbox.get_message(timeout=PATIENCE)
+        for number in range(4500):
+            direct.zadd("lock:{0}:w:crowd", {f"inbox 1 token{number} 60000/rwlock/1000000000/1 ": number + 1})
+        writer.release()
+        granted = [len(lock.read.holders())]
+        while granted[-1] < 4500:
+            assert lock.write.acquire(timeout=0) is None
+            granted.append(len(lock.read.holders()))
+    assert granted == [1000, 2000, 3000, 4000, 4500]

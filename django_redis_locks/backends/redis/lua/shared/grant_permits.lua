@@ -5,8 +5,10 @@
 -- A waiter is only notified, without a grant, if the key is held by another kind of lock than it waits for, if it wants more
 -- permits than the limit that is set, if its token has permits already, or if there is no next fence: the request that it then
 -- sends gets the reply.
--- If the user may not publish, the permits stay free, and the waiters poll.
--- The first write is ZREM, which a server at maxmemory allows.
+-- If the user may not publish, the permits stay free, and the waiters poll: a dead one is silent before long.
+-- At most 1000 waiters are notified, to bound the time of a step, and the values that it may unpack. The others are at their
+-- next request, and keep those behind them waiting until then.
+-- The first write is ZREM, which a server at maxmemory allows, even if there is nothing to remove.
 local function grant_permits(lock, ends, waiters, heartbeats, counter, state, time, own, place)
   local notified, now = 0, now_ms(time)
   if redis.call('ZCARD', waiters) == 0 then return 0, true end
@@ -15,7 +17,7 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
     redis.call('ZREM', heartbeats, unpack(silent))
     redis.call('ZREM', waiters, unpack(silent))
   end
-  while true do
+  while notified < 1000 do
     local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
     local address, arrival = first[1], first[2]
     if not address or address == own or place and place > 0 and place < tonumber(arrival) then return notified, true end
@@ -32,20 +34,21 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
       dead = subscribers == 0
       if not dead then return notified, false end
     end
-    forget_waiter(waiters, heartbeats, address)
     if not dead then
       local word, fence, since = number, nil, nil
-      if grantable then fence, since = next_fence(counter, nil, time, 0) end
+      if grantable then
+        redis.call('ZREM', heartbeats, '')
+        fence, since = next_fence(counter, nil, time, 0)
+      end
       if fence then word = number .. ',' .. token .. ',' .. fence end
       local receivers = redis.pcall('PUBLISH', channel, word .. ' ' .. lock)
-      if type(receivers) == 'table' then
-        redis.call('ZADD', waiters, arrival, address)
-        return notified, false
-      end
+      if type(receivers) == 'table' then return notified, false end
       if receivers > 0 then
         notified = notified + 1
         if fence then add_hold(ends, state, kind, limit, permits, token, fence, '*', since, holder, now + lease) end
       end
     end
+    forget_waiter(waiters, heartbeats, address)
   end
+  return notified, false
 end
