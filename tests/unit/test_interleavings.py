@@ -104,7 +104,8 @@ CASES = {
     "fair: two by one, one fault": case((FAIR,), (FAIR,), faults=1),
     "fair: one by two, one fault": case((FAIR, FAIR), faults=1),
     "fair: the lease of a dead holder ends": case((FAIR_STAYS,), (FAIR, FAIR), faults=1, kinds={"death"}),
-    "fair and not": case((FAIR, A), (FAIR,), faults=1, kinds={"cancel"}),
+    "fair and not": case((FAIR, A), (FAIR,)),
+    "fair and not, one by one, one fault": case((FAIR,), (A,), faults=1),
 }
 
 MORE = {
@@ -129,6 +130,7 @@ MORE = {
     "fair: two by one, two faults": case((FAIR,), (FAIR,), faults=2, kinds=ALL - {"slow", "late"}),
     "fair: two and one, one fault": case((FAIR, FAIR), (FAIR,), faults=1),
     "fair: three by one, one fault": case((FAIR,), (FAIR,), (FAIR,), faults=1),
+    "fair and not, a cancellation": case((FAIR, A), (FAIR,), faults=1, kinds={"cancel"}),
     "fair: a thread and a loop": case((FAIR, FAIR_IN_LOOP), faults=1),
     "a holder retries its release among others": case(
         (INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, min_states=4_000
