@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from .job import Job
+    from django_redis_locks import Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,17 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """End the task as REVOKED, since another job has the key and ``lock_on_conflict`` is ``"skip"``."""
+    """End the task as REVOKED, since ``lock_on_conflict`` is ``"skip"``.
 
-    job: Job
+    Attributes:
+        why: the reason, for the result.
+        described: the job that has the key, for the log.
+        holder: the run that has the key, if it is known.
+    """
+
+    why: str
+    described: str
+    holder: Holder | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,20 @@ def apply_settings(app: Celery) -> None:
         _applied = table
 
 
-def require_records(using: str) -> None:
-    """Check that the store of an alias has records, on which jobs are built. Settings that can't be used are reported
-    later, by the checks and by the first use.
+def require_features(using: str, limit: int) -> None:
+    """Check that the store of an alias has records, on which jobs are built, and for a ``lock_limit`` above 1 semaphores.
+    Settings that can't be used are reported later, by the checks and by the first use.
 
     Raises:
-        InvalidLockBackend: it has none.
+        InvalidLockBackend: it hasn't.
     """
     try:
         client = locks[using]
     except ImproperlyConfigured:
         return
     client.record("job")
+    if limit > 1:
+        client.semaphore("job", limit)
 
 
 def apply_defaults(task: type[TaskOptions], app: Celery) -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import current_app
@@ -39,6 +40,7 @@ def task_warnings(app: Celery) -> Iterator[TaskWarning]:
             yield from _of_results(task)
             yield from _of_redelivery(task)
             yield from _of_beat(task)
+            yield from _of_limit(task)
     yield from _of_loads(app)
 
 
@@ -110,6 +112,15 @@ def _of_interval(task: TaskOptions, name: str, every: Any) -> Iterator[TaskWarni
             "celery_locks.W005",
             f"Task {task.name} has a lock_min_hold of {min_hold:g} seconds, and beat sends it every {interval:g} ({name}).",
             "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
+        )
+
+
+def _of_limit(task: TaskOptions) -> Iterator[TaskWarning]:
+    if task.lock_limit > 1 and task.lock_key is None and signature(task.run).parameters:
+        yield TaskWarning(
+            "celery_locks.W008",
+            f"Task {task.name} has a lock_limit and no lock_key: it limits runs with the same arguments only.",
+            'Name what is limited, as in lock_key="{tenant}", or lock_key="all" for all runs of the task.',
         )
 
 

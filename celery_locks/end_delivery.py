@@ -14,7 +14,7 @@ from django_redis_locks import clock
 from . import signals
 from .actions import Answer, Drop, Fail, Redeliver, Revoke, Skip
 from .header import HEADER
-from .task_settings import bounded_delay, describe
+from .task_settings import bounded_delay
 
 if TYPE_CHECKING:
     from .actions import Ending
@@ -45,11 +45,9 @@ def end_delivery(task: TaskOptions, header: Header, ending: Ending) -> Any:
                 signals.log_ignored(task, header.id, why)
             else:
                 _send_again(task, header, ending)
-        case Skip(job):
-            why = f"another job has the key: {job.id}"
-            skipped = f"skipped: {describe(job)}"
-            signals.send(signals.lock_skipped, task, skipped, task_id=header.id, holder=job.holder)
-            task.on_lock_skipped(job.holder)
+        case Skip(why, described, holder):
+            signals.send(signals.lock_skipped, task, f"skipped: {described}", task_id=header.id, holder=holder)
+            task.on_lock_skipped(holder)
             _revoke(task, header, why)
         case Revoke(why):
             _revoke(task, header, why)

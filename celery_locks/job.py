@@ -64,6 +64,7 @@ class Job:
         until: Unix time at which that message expires; 0: never.
         awaited: a caller or a canvas waits for this task id, by options that only the first message has.
         late_until: Unix time until which a message that another one replaced may still be delivered.
+        permit: the fence of the run's permit, with a ``lock_limit`` above 1.
         record: the record that was read; None for a job that is to be written.
     """
 
@@ -86,6 +87,7 @@ class Job:
     until: float = 0.0
     awaited: bool = False
     late_until: float = 0.0
+    permit: int = 0
     record: Record | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -104,7 +106,15 @@ class Job:
     def requeued(self) -> Self:
         """The same job after a run that ended without an outcome: its message is delivered again."""
         return self.in_state(
-            "queued", run_id="", process="", holder_fields=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
+            "queued",
+            run_id="",
+            process="",
+            holder_fields=(),
+            retention=0.0,
+            min_hold_left=0.0,
+            ttl=0.0,
+            outcome="",
+            permit=0,
         )
 
     @property

@@ -92,6 +92,9 @@ def record_of(task: TaskOptions, key: str) -> JobRecord:
     return JobRecord(ref)
 
 
-def run_record_of(task: TaskOptions, key: str) -> JobRecord:
-    """The record of a job's run. With ``unique_until="start"`` the queued job has another record than the run."""
+def run_record_of(task: TaskOptions, key: str, id: str) -> JobRecord:
+    """The record of a job's run. With ``unique_until="start"`` the queued job has another record than the run, and with a
+    ``lock_limit`` above 1 each task id has one."""
+    if task.lock_limit > 1:
+        return record_of(task, f"{key}:run:{id}")
     return record_of(task, f"{key}:run" if task.unique_until == "start" else key)

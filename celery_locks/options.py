@@ -94,6 +94,8 @@ class TaskOptions(CelerysTask[P, R_co]):
         lock_min_hold: how long the key stays taken from the start of the run, even if the run is shorter.
         lock_max_hold: how long the lease is renewed. By default the task's ``time_limit`` and ten seconds; without one
             for ever.
+        lock_limit: how many jobs of one key may run at a time. With more than one, a submission is a duplicate only while
+            the job is queued, as with ``unique_until="start"``. For singletons.
         lock_on_duplicate: at submission, when the same job is queued or runs: ``"existing"`` returns its result,
             ``"raise"`` raises ``DuplicateTask``, ``"replace"`` lets this one run instead of one that is queued,
             ``"queue"`` sends every message.
@@ -121,6 +123,7 @@ class TaskOptions(CelerysTask[P, R_co]):
     lock_wait: ClassVar[Duration | None] = None
     lock_min_hold: ClassVar[Duration] = 0
     lock_max_hold: ClassVar[Duration | None] = None
+    lock_limit: ClassVar[int] = 1
     lock_on_duplicate: ClassVar[OnDuplicate] = "existing"
     lock_on_conflict: ClassVar[OnConflict | None] = None
     lock_retry_delay: ClassVar[Duration] = 5
@@ -152,6 +155,11 @@ class TaskOptions(CelerysTask[P, R_co]):
 
     def on_lock_lost(self) -> None:
         """Called when the lock of a run was lost, in a thread for notifications. Does nothing by default."""
+
+
+def is_unique_until_start(task: TaskOptions | type[TaskOptions]) -> bool:
+    """Whether a submission isn't a duplicate of a job that runs. The queue then has another record than the run."""
+    return task.unique_until == "start" or task.lock_limit > 1
 
 
 def seconds(value: Duration | None) -> float:
@@ -189,6 +197,8 @@ def value_errors(task: TaskOptions | type[TaskOptions]) -> list[str]:
         found.append(f"lock_key is a template or a callable, not {key!r}")
     if type(task.lock_max_retries) is not int or task.lock_max_retries < 0:
         found.append(f"lock_max_retries is a whole number, not {task.lock_max_retries!r}")
+    if type(task.lock_limit) is not int or task.lock_limit < 1:
+        found.append(f"lock_limit is a whole number of at least 1, not {task.lock_limit!r}")
     return found or _contradictions(task)
 
 
@@ -208,10 +218,24 @@ def _contradictions(task: TaskOptions | type[TaskOptions]) -> list[str]:
         found.append("lock_max_hold is shorter than lock_min_hold")
     if task.unique_until == "expired" and not seconds(task.idempotency_ttl):
         found.append('unique_until="expired" needs an idempotency_ttl')
-    if task.unique_until == "start" and seconds(task.idempotency_ttl):
-        found.append('idempotency_ttl has no effect with unique_until="start"')
-    if task.unique_until == "start" and task.lock_on_conflict == "follow":
-        found.append('lock_on_conflict="follow" can\'t be combined with unique_until="start"')
+    until_start = 'unique_until="start"' if task.lock_limit == 1 else f"lock_limit={task.lock_limit}"
+    if is_unique_until_start(task) and seconds(task.idempotency_ttl):
+        found.append(f"idempotency_ttl has no effect with {until_start}")
+    if is_unique_until_start(task) and task.lock_on_conflict == "follow":
+        found.append(f'lock_on_conflict="follow" can\'t be combined with {until_start}')
+    return found + (_contradictions_of_limit(task) if task.lock_limit > 1 else [])
+
+
+def _contradictions_of_limit(task: TaskOptions | type[TaskOptions]) -> list[str]:
+    found = []
+    if task.lock_usual_conflict == "follow":
+        found.append("lock_limit is for a SingletonTask: a job of an IdempotentTask is run once")
+    if task.unique_until in ("finish", "expired"):
+        found.append(
+            f'unique_until="{task.unique_until}" can\'t be combined with lock_limit={task.lock_limit}: leave it out'
+        )
+    if seconds(task.lock_min_hold):
+        found.append(f"lock_min_hold can't be combined with lock_limit={task.lock_limit}: leave one of them out")
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from billiard.exceptions import Terminated, WorkerLostError
@@ -27,6 +28,7 @@ from .header import header_in
 from .job import WAITING
 from .job_record import REQUEUED_LEASE, record_of, run_record_of
 from .keys import key_of
+from .run_permit import free_permit_of_dead_run
 from .task_settings import process_digest, result_state
 
 if TYPE_CHECKING:
@@ -112,22 +114,38 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
 
 def expire_lease_soon(request: Any) -> None:
     """Shorten the lease of a request's run to ``DEATH_GRACE`` seconds, and again after its child process was killed,
-    which renews the lease until then."""
+    which renews the lease until then. The lease of its permit can't be shortened: it is given back after that time."""
     _shorten(request)
-    after = threading.Timer(KILL_DELAY, _shorten, (request,))
-    after.daemon = True
+    _call_later(KILL_DELAY, _shorten, request)
+    if request.task.lock_limit > 1:
+        _with_run(request, lambda _, job: _call_later(DEATH_GRACE, _free_permit, request, job))
+
+
+def _call_later(delay: float, function: Callable[..., object], *args: Any) -> None:
+    timer = threading.Timer(delay, function, args)
+    timer.daemon = True
     with suppress(RuntimeError):  # no thread can be started
-        after.start()
+        timer.start()
 
 
 def _shorten(request: Any) -> None:
     _with_run(request, lambda job_record, job: job_record.ref.touch(job.stored_record, DEATH_GRACE, shorten=True))
 
 
+def _free_permit(request: Any, job: Job) -> None:
+    """Give the permit of a dead run back. Never raises."""
+    if job.permit:
+        try:
+            free_permit_of_dead_run(request.task, _key_of(request), job.permit)
+        except LockError as failure:
+            signals.log_failure(request.task, request.id, "release", failure)
+
+
 def free_dead_run(request: Any, *, redelivered: bool) -> None:
     """Release the key of a request's dead run, or reserve it for the message if that is ``redelivered``."""
 
     def free(job_record: JobRecord, job: Job) -> None:
+        _free_permit(request, job)
         if redelivered:
             job_record.put(job, job.requeued(), REQUEUED_LEASE)
         else:
@@ -162,7 +180,7 @@ def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
         if job.process == process_digest(request.worker_pid) and (job.state == "running" or not _stored(request)):
             act(job_record, job)
 
-    _with_record(request, run_record_of, with_run)
+    _with_record(request, partial(run_record_of, id=request.id), with_run)
 
 
 def _stored(request: Any) -> bool:
@@ -175,11 +193,9 @@ def _with_record(
     request: Any, record_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
 ) -> None:
     """Call ``act`` with the record of a request's key, if the record is that of this job. Never raises."""
-    task, context = request.task, request._context
+    task = request.task
     try:
-        header = header_in(context.headers, request.id)
-        key = key_of(task, request.args, request.kwargs, None)[0] if header is None else header.key
-        job_record = record_of(task, key)
+        job_record = record_of(task, _key_of(request))
         job = job_record.read()
         if job is not None and job.id == request.id:
             act(job_record, job)
@@ -187,6 +203,11 @@ def _with_record(
         signals.log_failure(task, request.id, "release", failure)
     except Exception:  # noqa: BLE001 - the worker's main process continues
         _log.exception("%s[%s]: its key stays taken until its lease ends", task.name, request.id)
+
+
+def _key_of(request: Any) -> str:
+    header = header_in(request._context.headers, request.id)
+    return key_of(request.task, request.args, request.kwargs, None)[0] if header is None else header.key
 
 
 def _on_revoked(request: Any, terminated: bool = False, **_: Any) -> None:

@@ -14,12 +14,13 @@ from . import signals
 from .job import Job
 from .job_record import REQUEUED_LEASE
 from .options import seconds
+from .run_permit import release_permit
 from .task_settings import redelivery_window, stores_result
 
 if TYPE_CHECKING:
     from weakref import ref
 
-    from django_redis_locks import Record
+    from django_redis_locks import Grant, Record
 
     from .header import Header
     from .job import Outcome
@@ -29,22 +30,29 @@ if TYPE_CHECKING:
 
 
 class LossCallback:
-    """Called when a run loses its record, and with it the lock."""
+    """Called when a run loses its record or its permit, and with it the lock.
 
-    def __init__(self, run: ref[RunHold]) -> None:
-        self._run = run
+    Attributes:
+        run: the run, when it has both.
+    """
+
+    def __init__(self, run: ref[RunHold] | None = None) -> None:
+        self.run = run
 
     def at_once(self) -> None:
         """Interrupt the body, if ``lock_on_lost`` is ``"abort"``. Called in the thread that renews leases."""
-        held = self._run()
+        held = self._held()
         if held is not None:
             held.abort()
 
-    def __call__(self, _: Record) -> None:
+    def __call__(self, _: Record | Grant) -> None:
         """Send ``lock_lost`` and call the task's callbacks, which may block. Called in the thread for notifications."""
-        held = self._run()
+        held = self._held()
         if held is not None:
             held.lost()
+
+    def _held(self) -> RunHold | None:
+        return None if self.run is None else self.run()
 
 
 class Successor:
@@ -57,20 +65,37 @@ class Successor:
 
 
 class RunHold:
-    """The hold of a run on its key, until the run ends."""
+    """The hold of a run on its key, until the run ends.
 
-    def __init__(self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord) -> None:
+    Args:
+        task: the task, with the options of this call.
+        header: the header of the message.
+        job: the job that runs.
+        job_record: the record of the run.
+        permit: one of the ``lock_limit`` permits of the key, if there are several.
+    """
+
+    def __init__(
+        self, task: TaskOptions, header: Header, job: Job, job_record: JobRecord, permit: Grant | None
+    ) -> None:
         self.task = task
         self.header = header
         self.id = job.run_id
         self.job = job
         self.job_record = job_record
+        self.permit = permit
         self.successor: Successor | None = None
         self.done: Job | None = None
         """The job as recorded at the end, if the storing of its result remains to be confirmed."""
         self.thread = threading.get_ident()
         self.began = clock.now()
         self.ended = False
+        self._loss_reported = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the record or the permit is lost, as far as this process knows."""
+        return self.job.stored_record.lost or (self.permit is not None and self.permit.lost)
 
     @property
     def fence(self) -> int:
@@ -83,7 +108,10 @@ class RunHold:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
 
     def lost(self) -> None:
-        """Report the loss of the record: to the signal, to ``lock_on_lost`` and to ``on_lock_lost``."""
+        """Report the loss of the lock, once: to the signal, to ``lock_on_lost`` and to ``on_lock_lost``."""
+        if self._loss_reported:
+            return
+        self._loss_reported = True
         task, react = self.task, type(self.task).lock_on_lost  # on an instance, a function would be bound
         signals.send(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if callable(react):
@@ -100,6 +128,13 @@ class RunHold:
     def end(self, outcome: Outcome, *, requeued: bool) -> None:
         """Release the key, or pass it to the next message."""
         self.ended = True
+        try:
+            if self.permit is not None:  # first: as long as the record names it, the main process can give it back
+                release_permit(self.task, self.job.id, self.permit)
+        finally:
+            self._end_record(outcome, requeued)
+
+    def _end_record(self, outcome: Outcome, requeued: bool) -> None:
         try:
             self._end(outcome, requeued)
         except LockError as failure:  # the key is free when the lease ends
@@ -225,7 +260,7 @@ class RunLock:
     @property
     def lost(self) -> bool:
         """Whether the lease ended or the key was released by force, as far as this process knows. Sends no request."""
-        return self._run.job.stored_record.lost
+        return self._run.is_lost
 
     @property
     def holder(self) -> Holder:
@@ -262,5 +297,7 @@ class RunLock:
         """
         self.ensure_held()
         run = self._run
+        if run.permit is not None:
+            run.permit.extend(expire)
         if not run.job_record.ref.touch(run.job.stored_record, expire):
             raise LockLost(f"task {run.task.name} lost its lock while it ran", key=self.key, name=run.task.name)

@@ -17,6 +17,7 @@ from .errors import DuplicateTask, IdempotencyKeyReused
 from .header import Header
 from .job import Job
 from .job_record import SENDING_LEASE, record_of
+from .options import is_unique_until_start
 from .task_settings import RESULT_DEADLINE, describe, has_results, result_state_unless_slow
 from .times import times_of, widened
 
@@ -152,7 +153,7 @@ class Submission:
         times = widened(job, self.times)
         if times is None:
             return self.duplicate(job), job
-        if self._is_awaited() or job.awaited or not job.reserved or self.task.unique_until == "start":
+        if self._is_awaited() or job.awaited or not job.reserved or is_unique_until_start(self.task):
             return self.duplicate(job, separate=True, sooner=times.due < job.due), job
         return self._resend(job, times)
 
@@ -218,7 +219,7 @@ class Submission:
             if not isinstance(failure, _NOT_SENT):
                 unsure = reserved.in_state("unsure", reserved=reserved.stored_record.version)
                 self.job_record.put(reserved, unsure, self.times.message_ttl(self.task))
-            elif replaced is not None and self.task.unique_until != "start":  # with "start" it may be running already
+            elif replaced is not None and not is_unique_until_start(self.task):  # otherwise it may be running already
                 self.job_record.put(reserved, replaced.in_state("queued"), replaced.stored_record.lease_left)
             else:
                 self.job_record.drop(reserved)

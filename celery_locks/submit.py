@@ -19,6 +19,7 @@ from .header import HEADER, Header, header_in
 from .job import VERSION, Job, parse_job
 from .job_record import LISTED_AS_QUEUED, SENDING_LEASE, record_of
 from .keys import key_of
+from .options import is_unique_until_start
 from .run_lock import Successor
 from .submission import (
     Publish,
@@ -139,7 +140,7 @@ def submit(
         return result
     job_key, fingerprint = key_of(task, args, kwargs, key)
     new = Header(job_key, task_id or uuid(), fingerprint=fingerprint, options=lock_options)
-    if run is not None and run.header.key == job_key and task.unique_until != "start":
+    if run is not None and run.header.key == job_key and not is_unique_until_start(task):
         return _submit_from_own_run(
             run, Submission(task, replace(new, submitted_by=run.id), publish, options, id_given=task_id is not None)
         )

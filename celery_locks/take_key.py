@@ -10,17 +10,27 @@ from celery.utils import uuid
 from . import signals
 from .job import WAITING, Job
 from .job_record import record_of
+from .options import is_unique_until_start
 from .run_lock import LossCallback, RunHold
 from .task_settings import holder_here, max_hold_of, process_digest
 
 if TYPE_CHECKING:
+    from django_redis_locks import Grant
+
     from .header import Header
     from .job_record import JobRecord
     from .options import TaskOptions
 
 
 def take_key(
-    task: TaskOptions, header: Header, run_record: JobRecord, previous: Job | None, *, retries: int, awaited: bool
+    task: TaskOptions,
+    header: Header,
+    run_record: JobRecord,
+    previous: Job | None,
+    *,
+    retries: int,
+    awaited: bool,
+    permit: Grant | None,
 ) -> tuple[RunHold | None, Job | None]:
     """Try to take a key from the job that its record has.
 
@@ -31,6 +41,7 @@ def take_key(
         previous: the job that the record has; None if it isn't known, or if the key is free.
         retries: Celery's retries so far.
         awaited: whether a canvas or a callback waits for the task id.
+        permit: the permit of the run, if ``lock_limit`` is above 1.
 
     Returns:
         The hold, or None if the record has changed; and the job that the record has now.
@@ -56,9 +67,10 @@ def take_key(
         late_until=0.0 if previous is None else max(previous.late_until, previous.due),
         fingerprint=header.fingerprint,
         process=process_digest(),
+        permit=0 if permit is None else permit.fence or 0,
         holder_fields=holder_here(task),
     )
-    held = RunHold(task, header, job, run_record)
+    held = RunHold(task, header, job, run_record, permit)
     try:
         # The lease is renewed for as long as the record is referenced, so the callback has only a weak reference
         written, current = run_record.put_renewed(
@@ -67,7 +79,7 @@ def take_key(
         if not written or current is None:
             return None, current
         held.job = current
-        if task.unique_until == "start":
+        if is_unique_until_start(task):
             _leave_queue(task, header)
     except BaseException:
         held.abandon()
@@ -82,7 +94,7 @@ def _merged_message(task: TaskOptions, id: str, previous: Job | None) -> str:
         return ""
     if previous.id == id:
         return previous.merged_id
-    runs_every_message = task.lock_on_duplicate == "queue" or task.unique_until == "start"
+    runs_every_message = task.lock_on_duplicate == "queue" or is_unique_until_start(task)
     return previous.id if previous.state in WAITING and not runs_every_message else ""
 
 

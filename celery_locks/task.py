@@ -13,7 +13,7 @@ from celery.utils.imports import symbol_by_name
 
 from django_redis_locks import LockNotOwned
 
-from .app_settings import apply_defaults, apply_settings, require_records
+from .app_settings import apply_defaults, apply_settings, require_features
 from .call_options import call_options, with_options
 from .header import HEADER, Header
 from .keys import key_of
@@ -73,14 +73,14 @@ class LockedTask(TaskOptions[P, R_co]):
 
         Raises:
             ValueError: an option is unknown or has a wrong value.
-            InvalidLockBackend: the store of ``lock_using`` has no records.
+            InvalidLockBackend: the store of ``lock_using`` has no records, or no semaphores for ``lock_limit``.
         """
         super().on_bound(app)
         apply_defaults(cls, app)
         validate(cls)
         apply_settings(app)
         if not is_celerys_own(cls.name):
-            require_records(cls.lock_using)
+            require_features(cls.lock_using, cls.lock_limit)
         _call_under_lock(cls)
         if cls.Request != REQUEST:
             cls.Request = _composed(cls.Request)
@@ -117,7 +117,7 @@ class LockedTask(TaskOptions[P, R_co]):
         Args:
             idempotency_key: identifies the job instead of its arguments.
             **options: Celery's, and options of the lock for this call only, such as ``lock_on_duplicate="raise"``. All
-                of them but ``lock_key``, ``lock_using``, ``lock_on_lost``, ``lock_eager``, ``lock_redelivery_window``
+                of them but ``lock_key``, ``lock_using``, ``lock_limit``, ``lock_on_lost``, ``lock_eager``, ``lock_redelivery_window``
                 and ``unique_until`` can be given.
             args, kwargs, task_id, producer, link, link_error, shadow: as Celery's ``apply_async``.
 
@@ -220,7 +220,8 @@ class LockedTask(TaskOptions[P, R_co]):
 
 
 class SingletonTask(LockedTask[P, R_co]):
-    """A task that never overlaps itself: at most one run and one queued message per key in the cluster.
+    """A task that never overlaps itself: at most one run, or ``lock_limit`` of them, and one queued message per key in the
+    cluster.
 
     ::
 

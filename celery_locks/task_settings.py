@@ -12,7 +12,7 @@ from django_redis_locks import clock, locks
 from django_redis_locks.job_schema import HOLDER_FIELDS
 
 from . import signals
-from .options import seconds
+from .options import is_unique_until_start, seconds
 
 if TYPE_CHECKING:
     from .job import Job
@@ -98,7 +98,7 @@ def conflict_policy(task: TaskOptions) -> OnConflict:
     """``lock_on_conflict``, or its default for this task."""
     if task.lock_on_conflict is not None:
         return task.lock_on_conflict
-    return "retry" if task.unique_until == "start" else task.lock_usual_conflict
+    return "retry" if is_unique_until_start(task) else task.lock_usual_conflict
 
 
 def conflict_wait(task: TaskOptions, policy: OnConflict) -> float:

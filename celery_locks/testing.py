@@ -16,13 +16,14 @@ from celery import Celery
 from celery.utils import uuid
 from django.conf import settings
 
-from django_redis_locks import locks
+from django_redis_locks import LockNotAcquired, locks
 from django_redis_locks.testing import override_locks
 
 from .job import Job
 from .job_record import run_record_of
 from .keys import key_of
 from .options import TaskOptions
+from .run_permit import take_permit
 from .task_settings import holder_here
 
 BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
@@ -64,7 +65,7 @@ def _without_django(app: Celery) -> Iterator[None]:
 
 @contextmanager
 def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
-    """Hold the key of a call, as a run in another worker would.
+    """Hold the key of a call, as a run in another worker would; with a ``lock_limit`` above 1, one of its permits.
 
     Args:
         task: the task.
@@ -81,8 +82,19 @@ def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
         with running(charge, 7):
             assert charge.delay(7).deduplicated
     """
-    job_record = run_record_of(task, key_of(task, args, kwargs, None)[0])
-    job = Job("running", uuid(), run_id=uuid(), holder_fields=holder_here(task))
+    key, id = key_of(task, args, kwargs, None)[0], uuid()
+    if task.lock_limit > 1:
+        try:
+            permit = take_permit(task, key, id, 0.0, lambda _: None)
+        except LockNotAcquired:
+            raise AssertionError(
+                f"{task.lock_limit} jobs of task {task.name} with these arguments run already"
+            ) from None
+        with permit:
+            yield id
+        return
+    job_record = run_record_of(task, key, id)
+    job = Job("running", id, run_id=uuid(), holder_fields=holder_here(task))
     found = job_record.read()
     written, held = False, found
     if found is None or found.state != "running":

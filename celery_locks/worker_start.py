@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 from celery.states import READY_STATES
 
-from django_redis_locks import LockBackendError, clock
+from django_redis_locks import LockBackendError, LockNotAcquired, clock
 
 from . import signals
 from .actions import Action, Drop, Ending, Follow, Redeliver, Revoke, RunAfter, StopFollowing, Take, Wait
@@ -23,14 +24,18 @@ from .following import result_backoff, take_result
 from .header import Header, Message, header_in
 from .job_record import record_of, run_record_of
 from .keys import key_of
-from .on_conflict import on_conflict
+from .on_conflict import on_conflict, on_no_permit, permit_wait
+from .options import is_unique_until_start
+from .run_lock import LossCallback, RunHold
+from .run_permit import release_permit, take_permit
 from .take_key import take_key
 from .task_settings import MAX_PAUSE, RESULT_DEADLINE, has_results, result_state
 
 if TYPE_CHECKING:
+    from django_redis_locks import Grant
+
     from .job import Job
     from .options import TaskOptions
-    from .run_lock import RunHold
 
 PREDECESSOR_WAIT: Final = 5.0
 """Seconds for which a message waits for the end of the run that sent it, or for a newer submission to be sent."""
@@ -55,7 +60,8 @@ class DeliveredTask:
         self.redelivered = bool((request.delivery_info or {}).get("redelivered"))
         self.header = header_in(request.headers, id) or Header(key_of(task, args, kwargs, None)[0], id)
         self.task = with_options(task, self.header.options)
-        self.run_record = run_record_of(task, self.header.key)
+        self.run_record = run_record_of(task, self.header.key, id)
+        self.permit: Grant | None = None
         self.waited = 0.0
         self.may_follow = True
         self.predecessor_until = 0.0
@@ -67,19 +73,22 @@ class DeliveredTask:
         except LockBackendError as failure:  # a job never runs without its lock
             signals.log_failure(self.task, self.id, "start", failure)
             return Redeliver(min(2.0 ** min(self.header.redeliveries, 5), MAX_PAUSE), "the store of the locks is down")
+        finally:
+            self._give_permit_back()  # unless a run has it
 
     def _start(self) -> RunHold | Ending:
         job: Job | None = None  # what the record has; the first attempt to take the key reads it
         action = Follow(self.header.follows) if self.header.follows else self._first_action()
+        if self.task.lock_limit > 1 and isinstance(action, Take):  # a copy needs no permit
+            job = self.run_record.read()
+            action = self._next_action(job)
         while True:
             match action:
                 case Take():
-                    held, job = take_key(
-                        self.task, self.header, self.run_record, job, retries=self.retries, awaited=self._is_awaited()
-                    )
-                    if held is not None:
-                        return held
-                    action = self._next_action(job)
+                    taken = self._take(job)
+                    if isinstance(taken, RunHold):
+                        return taken
+                    action, job = taken
                 case Wait(seconds, for_key):
                     began = clock.now()
                     job = self.run_record.wait_for_change(job, seconds)
@@ -90,7 +99,7 @@ class DeliveredTask:
                     action = self._next_action(job)
                 case Follow(leader):
                     self.header = replace(self.header, follows=leader)
-                    action = take_result(self.task, self.header, self.run_record)
+                    action = take_result(self.task, self.header)
                 case StopFollowing():
                     self.may_follow = False
                     self.header = replace(self.header, follows="", retry_on_conflict=True)
@@ -99,11 +108,49 @@ class DeliveredTask:
                 case _:
                     return action
 
+    def _take(self, job: Job | None) -> RunHold | tuple[Action, Job | None]:
+        """Take the key, and before it the permit if ``lock_limit`` is above 1. Return the hold, or what to do instead and
+        what the record has now."""
+        loss = LossCallback()
+        if self.task.lock_limit > 1:
+            refusal = self._take_permit(loss)
+            if refusal is not None:
+                return refusal, job
+        held, job = take_key(
+            self.task,
+            self.header,
+            self.run_record,
+            job,
+            retries=self.retries,
+            awaited=self._is_awaited(),
+            permit=self.permit,
+        )
+        if held is None:
+            self._give_permit_back()
+            return self._next_action(job), job
+        loss.run, self.permit = ref(held), None
+        return held
+
+    def _take_permit(self, loss: LossCallback) -> Action | None:
+        """Take a permit, and return None; or what to do without one."""
+        wait = permit_wait(self.task, self.header, self.waited)
+        try:
+            self.permit = take_permit(self.task, self.header.key, self.id, wait, loss)
+        except LockNotAcquired as busy:
+            self.waited += busy.waited
+            return on_no_permit(self.task, self.header, busy, self.waited)
+        return None
+
+    def _give_permit_back(self) -> None:
+        permit, self.permit = self.permit, None
+        if permit is not None:
+            release_permit(self.task, self.id, permit)
+
     def _first_action(self) -> Action:
         """Take the key. With ``unique_until="start"`` the queue has a record of its own, which may say that the message
         was replaced."""
         self.predecessor_until = clock.now() + PREDECESSOR_WAIT
-        if self.task.unique_until == "start":
+        if is_unique_until_start(self.task):
             queued = record_of(self.task, self.header.key).read()
             verdict = at_start(queued, self._message())
             if queued is not None and verdict is Verdict.SENDING:

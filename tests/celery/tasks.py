@@ -174,4 +174,10 @@ def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
             app.task(
                 quick, name=f"{kind}.{ack}.killed_after_result", base=killed_after_result(base), bind=True, **options
             )
+    limit = {"lock_limit": 2, "lock_key": "{tag}", "base": bases["singleton"], "bind": True}
+    for ack, options in ACKS.items():
+        for body in (wait_for_gate, ignore_exit, flaky):
+            each = {"lock_on_duplicate": "queue", "lock_wait": 60, **options}
+            app.task(body, name=f"limited.{ack}.{body.__name__}", **limit, **each)
+    app.task(wait_for_gate, name="limited.skip", lock_on_conflict="skip", **limit)
     app.task(collect, name="collect", base=Task, bind=True)

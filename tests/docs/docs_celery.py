@@ -22,7 +22,7 @@ from celery.utils import uuid
 from django.db import transaction
 
 from celery_locks import IdempotencyKeyReused, IdempotentTask, SingletonTask
-from celery_locks.testing import locked_eager
+from celery_locks.testing import locked_eager, running
 from django_redis_locks import LockKeyError
 from tests.docs.examples import Names, after, given
 from tests.docs.pages import public, rows
@@ -45,6 +45,7 @@ class App(celery.Celery):
             "declare",
             "key",
             "idempotency-key",
+            "limit",
             "lock",
             "retries",
             "canvas",
@@ -146,6 +147,16 @@ def _(names: Names) -> None:
         names["import_rows"].delay([1, 2]).get()
     assert [row for row, _ in saved] == [1, 2]
     assert saved[0][1] == saved[1][1] > 10**15
+
+
+@after("howto/celery:limit")
+def _(names: Names) -> None:
+    export = names["export"]
+    with locked_eager(names["app"]), running(export, 7, "a"), running(export, 7, "b"):
+        assert export.delay(7, "c").state == "SUCCESS"
+        with running(export, 7, "d"), pytest.raises(AssertionError, match="3 jobs"), running(export, 7, "c"):
+            pass
+    assert len({export.delay(7, "c").id for _ in range(2)}) == 2
 
 
 @after("howto/celery:retries")

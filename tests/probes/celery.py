@@ -19,7 +19,7 @@ __all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick"]
 
 def running_job(task: Any, *args: Any) -> Job | None:
     """The record of the run that has the key of this call."""
-    return run_record_of(task, key_of(task, args, {}, None)[0]).read()
+    return run_record_of(task, key_of(task, args, {}, None)[0], "").read()
 
 
 def drop_record(task: Any) -> None:
@@ -43,7 +43,7 @@ def lease_left(task: Any, *args: Any) -> float:
 
 def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
     """Shorten that lease; a renewal extends it again."""
-    job_record = run_record_of(task, key_of(task, args, {}, None)[0])
+    job_record = run_record_of(task, key_of(task, args, {}, None)[0], "")
     job = job_record.read()
     if job is not None:
         job_record.ref.touch(job.stored_record, seconds, shorten=True)

@@ -20,10 +20,14 @@ class LocksOnly(MemoryBackend):
     supports = frozenset()
 
 
-def bind_task(name: str = "charge") -> None:
+class RecordsOnly(MemoryBackend):
+    supports = frozenset({"records"})
+
+
+def bind_task(name: str = "charge", **options: Any) -> None:
     app = Celery("shop", broker="memory://", set_as_current=False)
 
-    @app.task(name=name, base=SingletonTask, shared=False, lazy=False)
+    @app.task(name=name, base=SingletonTask, shared=False, lazy=False, **options)
     def charge() -> None: ...
 
 
@@ -47,6 +51,13 @@ def test_object_is_refused_when_it_is_made(needs: str, make: Callable[[], Any], 
     with pytest.raises(InvalidLockBackend) as refused:
         make()
     assert str(refused.value) == f"REDIS_LOCKS['default']: {needs}; LocksOnly can't have them."
+
+
+def test_task_with_a_limit_needs_semaphores(settings: Any) -> None:
+    settings.REDIS_LOCKS = {"default": {"BACKEND": f"{__name__}.RecordsOnly"}}
+    bind_task()
+    with pytest.raises(InvalidLockBackend, match="semaphores need Redis"):
+        bind_task(lock_limit=2)
 
 
 def test_task_is_bound_without_usable_settings(settings: Any) -> None:

@@ -22,6 +22,7 @@ WARNINGS: dict[str, dict[str, Any]] = {
     "celery_locks.W003": {"acks_late": True, "time_limit": 4000},
     "celery_locks.W004": {"lock_redelivery_window": 60},
     "celery_locks.W005": {"lock_min_hold": 60},
+    "celery_locks.W008": {"lock_limit": 2},
 }
 
 
@@ -30,7 +31,7 @@ def report(number: int) -> int:
     return number
 
 
-def body() -> None: ...
+def body(number: int = 0) -> None: ...
 
 
 def declare(app: Celery, name: str, base: type = SingletonTask, **options: Any) -> None:

@@ -30,6 +30,7 @@ WRONG: dict[str, list[object]] = {
     "lock_on_lost": ["cancel", 7],
     "lock_key": ["", 7, b"k"],
     "lock_max_retries": [-1, 1.5, None, True],
+    "lock_limit": [0, -1, 2.0, None, True, "2"],
     "lock_expire": [0, 0.5, -1, "60", True, float("inf"), float("nan")],
     "lock_wait": [-2, "1"],
     "lock_min_hold": [-1, None],
@@ -45,6 +46,10 @@ CONTRADICTIONS = [
     {"unique_until": "expired"},
     {"unique_until": "start", "idempotency_ttl": 5},
     {"unique_until": "start", "lock_on_conflict": "follow"},
+    {"lock_limit": 2, "lock_on_conflict": "follow"},
+    {"lock_limit": 2, "idempotency_ttl": 5},
+    {"lock_limit": 2, "unique_until": "finish"},
+    {"lock_limit": 2, "lock_min_hold": 5},
 ]
 
 VALID = [
@@ -53,6 +58,7 @@ VALID = [
     {"lock_on_lost": lambda task, lock: None, "lock_key": lambda task: "k"},
     {"unique_until": "expired", "idempotency_ttl": 60},
     {"unique_until": "start", "lock_on_conflict": "wait"},
+    {"unique_until": "start", "lock_limit": 2, "lock_on_conflict": "wait"},
 ]
 
 
@@ -83,8 +89,11 @@ def test_option_that_does_not_exist_is_refused_with_a_suggestion() -> None:
 
 def test_contradicting_options_raise_ValueError() -> None:
     for options in CONTRADICTIONS:
-        with pytest.raises(ValueError, match="|".join(options)):
-            bind(IdempotentTask, **options)
+        with pytest.raises(ValueError, match="task bad: ") as refused:
+            bind(**options)
+        assert all(name in str(refused.value) for name in options)
+    with pytest.raises(ValueError, match="lock_limit is for a SingletonTask: a job of an IdempotentTask is run once"):
+        bind(IdempotentTask, lock_limit=2)
     with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):  # all errors in one message
         bind(lock_canvas="x", lock_expire="y")
 

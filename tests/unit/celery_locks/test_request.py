@@ -26,7 +26,7 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     settings.REDIS_LOCKS = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}}
     app = Celery("limits", broker="memory://", set_as_current=False)
     task = app.task(body, name="limited", base=SingletonTask, lazy=False, shared=False)
-    job_record = run_record_of(task, "limited")
+    job_record = run_record_of(task, "limited", "me")
     _, job = job_record.put(None, Job("running", "me", process=process_digest()), LEASE)
     assert job is not None
     headers = {HEADER: {"v": 1, "key": "limited", "id": "me", "reserved": 0}}
