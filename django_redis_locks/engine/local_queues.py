@@ -79,7 +79,7 @@ class LocalQueues:
     def uncontended(self, waiter: Waiter) -> bool:
         """Return True if this process has no waiter for the lock and had none within ``contention_memory``. The caller
         is then registered as the head of the lock's queue, which the next caller creates; later callers queue behind
-        it."""
+        it. Behind a waiter with a line of its own no other caller queues, so it isn't registered."""
         lock_id = waiter.lock_id
         if (
             lock_id in self._queues
@@ -87,7 +87,8 @@ class LocalQueues:
             or (self._contended_until and self._contended_until.get(lock_id, 0.0) > clock.now())
         ):
             return False
-        self._first_waiters[lock_id] = waiter
+        if waiter.line is waiter.loop:
+            self._first_waiters[lock_id] = waiter
         return True
 
     def _enqueue(self, waiter: Waiter, engine: QueueEngine) -> None:

@@ -189,7 +189,10 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
                 spec.performer.watch(hold, spec.steps.renew, hold.lease)
             waiter = request.waiter
             if waiter is not None:
-                if spec.performer.end_uncontended(spec.lock_id, None) is not waiter:  # others have queued since
+                shared = waiter.line is waiter.loop
+                if (
+                    shared and spec.performer.end_uncontended(spec.lock_id, None) is not waiter
+                ):  # others have queued since
                     pause = min(spec.performer.tuning.max_poll_interval, hold.lease / 1000)
                     spec.perform(LeaveQueue(waiter, pause, NOT_QUEUED))
                 request.waiter = None

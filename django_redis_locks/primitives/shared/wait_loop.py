@@ -117,7 +117,8 @@ class Turns:
         """
         request, waiter = self._request, self._waiter
         if waiter is not None:
-            if not (self.uncontended and self._performer.end_uncontended(waiter.lock_id, None) is waiter):
+            shared = waiter.line is waiter.loop
+            if not self.uncontended or (shared and self._performer.end_uncontended(waiter.lock_id, None) is not waiter):
                 most = self._performer.tuning.max_poll_interval
                 yield LeaveQueue(waiter, None if pause is None else min(most, pause), request.position)
             request.waiter = None

@@ -76,6 +76,19 @@ def test_each_waiter_is_registered_and_the_grant_reaches_exactly_it(queues: Stan
     loop.close()
 
 
+def test_first_attempts_of_several_callers_need_no_queue(queues: StandaloneQueues) -> None:
+    """Readers and permits don't exclude each other, so a caller needn't wait for the reply to another one."""
+    first, second, shared = waiter_of(), waiter_of(), Waiter(LOCK_ID, None, "inbox:")
+    assert queues.uncontended(first)
+    assert queues.uncontended(second)
+    assert queues.end_uncontended(LOCK_ID, None) is None
+    assert queues.uncontended(shared)
+    assert not queues.uncontended(first), "behind a waiter of a plain lock there may be a queue"
+    queues.end_uncontended(LOCK_ID, None)
+    register(queues, second, 1)
+    assert not queues.uncontended(first), "a caller of this process waits"
+
+
 def test_waiter_that_leaves_with_a_grant_has_it_freed(queues: StandaloneQueues) -> None:
     """[L29] [L32] It isn't given to another waiter of the process: the store knows the next one."""
     first, second = waiter_of(), waiter_of()
