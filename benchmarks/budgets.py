@@ -145,6 +145,36 @@ HOT = [
     Budget("hot", "overlapping critical sections", worst("overlaps", "hot"), 0, digits=0),
 ]
 
+PAIR, FAMILY_EIGHT, READERS = "family pair", "family 8-processes-1ms", "family readers"
+
+FAMILY = [
+    *(
+        Budget("family", f"{what}: CPU of a pair vs. lock", ratio_to(PAIR, adapter, "ours", "cpu"), 1.3)
+        for what, adapter in (
+            ("fair_lock", "ours-fair"),
+            ("semaphore", "ours-semaphore"),
+            ("semaphore, 1 000 permits", "ours-semaphore-1000"),
+            ("rwlock, read", "ours-read"),
+            ("rwlock, write", "ours-write"),
+        )
+    ),
+    *(
+        Budget("family", f"{what}, 8 processes, 1 ms: {promise}", found, limit, at_least)
+        for what, adapter in (("fair_lock", "ours-fair"), ("semaphore", "ours-semaphore"), ("write", "ours-write"))
+        for promise, found, limit, at_least in (
+            ("hand-off p50 vs. baton", ratio_to(FAMILY_EIGHT, adapter, "baton", "handoff_p50"), 4, False),
+            ("hand-off p50 vs. redis-py's Lock", ratio_to(FAMILY_EIGHT, adapter, "redis-py", "handoff_p50"), 1, False),
+            ("acquisitions vs. baton", ratio_to(FAMILY_EIGHT, adapter, "baton", "acquisitions"), 0.9, True),
+            ("requests per acquisition", figure(FAMILY_EIGHT, adapter, "requests"), 2.2, False),
+        )
+    ),
+    Budget("family", "fair_lock, 8 processes: max/min per worker", figure(FAMILY_EIGHT, "ours-fair", "spread"), 1.1),
+    Budget("family", "overlapping critical sections", worst("overlaps", "family"), 0, digits=0),
+    Budget(
+        "family", "64 readers: reads vs. three reads", ratio_to(READERS, "ours-read", "three-reads", "reads"), 0.8, True
+    ),
+]
+
 WAITERS = [
     Budget("waiters", "threads: connections", figure("waiters threads", "ours", "connections"), 3, digits=0),
     Budget("waiters", "threads: idle requests/s", figure("waiters threads", "ours", "idle_requests"), 5),
@@ -226,7 +256,7 @@ CELERY = [
     ),
 ]
 
-BUDGETS = [*UNCONTENDED, *TASKS, *HOT, *WAITERS, *RENEWALS, *MEMORY, *CACHE, *CELERY]
+BUDGETS = [*UNCONTENDED, *TASKS, *HOT, *FAMILY, *WAITERS, *RENEWALS, *MEMORY, *CACHE, *CELERY]
 
 
 def verdicts(cases: Cases) -> list[Verdict]:

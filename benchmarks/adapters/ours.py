@@ -48,6 +48,46 @@ class OursBare(Ours):
     settings = {"INDEX": False, "METADATA": ()}  # noqa: RUF012
 
 
+class OursFair(Ours):
+    def acquire(self, key: str) -> Grant:
+        return locks.fair_lock(key, expire=LEASE).acquire()
+
+
+class OursSemaphore(Ours):
+    limit = 1
+
+    def acquire(self, key: str) -> Grant:
+        return locks.semaphore(key, limit=self.limit, expire=LEASE).acquire()
+
+
+class OursSemaphoreOf1000(OursSemaphore):
+    """All permits but one are held, as if by other processes."""
+
+    limit = 1000
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._occupied = ""
+
+    def acquire(self, key: str) -> Grant:
+        if key != self._occupied:
+            self._occupied = key
+            others = locks.semaphore(key, limit=self.limit, expire=LONG, auto_release=False)
+            for _ in range(self.limit - 1):
+                others.acquire()
+        return super().acquire(key)
+
+
+class OursRead(Ours):
+    def acquire(self, key: str) -> Grant:
+        return locks.rwlock(key, expire=LEASE).read.acquire()
+
+
+class OursWrite(Ours):
+    def acquire(self, key: str) -> Grant:
+        return locks.rwlock(key, expire=LEASE).write.acquire()
+
+
 class OursTasks(TaskAdapter):
     def __init__(self, url: str) -> None:
         super().__init__(url)

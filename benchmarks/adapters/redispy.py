@@ -54,6 +54,21 @@ class Baton(Adapter):
         self.client.lpush(held, 1)
 
 
+class ThreeReads(Adapter):
+    """No lock. Acquire and release read a value too, so that a read takes three round trips, as under a lock."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.client: Any = redis.Redis.from_url(url)
+
+    def acquire(self, key: str) -> str:
+        self.client.get(key)
+        return key
+
+    def release(self, held: str) -> None:
+        self.client.get(held)
+
+
 class RedisPyTasks(TaskAdapter):
     options: dict[str, Any] = {}  # noqa: RUF012 - never changed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..bench import Bench
-from . import cache, celery, growth, hot, memory, renewals, tasks, uncontended, waiters
+from . import cache, celery, family, growth, hot, memory, renewals, tasks, uncontended, waiters
 
 
 class Row(NamedTuple):
@@ -18,6 +18,7 @@ ROWS = {
     "uncontended": Row("One lock without contention", uncontended.run),
     "tasks": Row("Tasks of asyncio", tasks.run),
     "hot": Row("One hot lock", hot.run),
+    "family": Row("Fair locks, semaphores, read-write locks", family.run),
     "waiters": Row("500 waiters for one lock", waiters.run),
     "renewals": Row("Many locks renewed", renewals.run),
     "memory": Row("Memory in Redis per held lock", memory.run),

@@ -15,7 +15,7 @@ MOST_CALLS = 94
 """Python and C calls, as cProfile counts them. redis-py's Lock makes 356."""
 
 
-@pytest.mark.parametrize("adapter", ["ours", "ours-renewed"])
+@pytest.mark.parametrize("adapter", ["ours", "ours-renewed", "ours-fair", "ours-semaphore", "ours-read"])
 def test_uncontended_pair_takes_two_requests_on_one_connection(
     adapter: str, make_server: Callable[..., RedisServer]
 ) -> None:

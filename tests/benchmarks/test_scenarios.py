@@ -22,6 +22,10 @@ SCENARIOS = [
     pytest.param(
         "baton-redis-py", "hot", {"workers": 3, "processes": True, "section": 0.0}, {"waiting": 1, "seconds": 0.1}
     ),
+    *(
+        pytest.param(name, "hot", {"workers": 2, "processes": True, "section": 0.001}, {"seconds": 0.1}, id=name)
+        for name in ("ours-fair", "ours-semaphore", "ours-write")
+    ),
     pytest.param("ours", "wake", {}, {"seconds": 0.01}, id="wake"),
     pytest.param("ours", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of threads"),
     pytest.param("ours-tasks", "waiters", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of tasks"),
@@ -40,7 +44,7 @@ def test_scenario_with_a_working_lock_has_no_overlaps(
     assert figures.get("acquired") == (5 if scenario == "waiters" else None)
 
 
-def test_other_scenarios_see_keys_tasks_renewals_and_memory(redis_url: str) -> None:
+def test_other_scenarios_see_keys_tasks_renewals_reads_and_memory(redis_url: str) -> None:
     def figures(adapter: str, scenario: str, options: dict[str, Any], **arguments: float) -> dict[str, Any]:
         redis.Redis.from_url(redis_url).flushdb()  # keys that the others left
         with Job(adapter, scenario, redis_url, None, options) as job:
@@ -54,6 +58,9 @@ def test_other_scenarios_see_keys_tasks_renewals_and_memory(redis_url: str) -> N
         renewed = figures(adapter, "renewals", {"lease": 30.0}, seconds=0.05, locks=3)
         assert renewed["lost"] == 0, adapter
         assert renewed["threads"] in {1, 2}, adapter  # the second is the subscriber's, which begins a second later
+    for adapter in ("three-reads", "ours-read"):
+        read = figures(adapter, "readers", {"processes": 2, "threads": 2}, seconds=0.1)
+        assert (read["reads"] > 0, read["errors"]) == (True, 0), adapter
     memory = figures("ours", "memory", {"locks": 1000})  # many more bytes than a connection that closes gives back
     assert memory["bytes"] > 0
     assert (round(memory["keys"]), memory["left_keys"]) == (1, 0)  # and one index for all of them
