@@ -3,7 +3,7 @@ over."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...core import clock, tokens
 from ...core.hold import Hold
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .lock_spec import LockSpec
 
 _NO_VERDICT = Busy(0.0, None)
+
+SHORTEST_PAUSE: Final = 0.001
+"""Seconds until the next attempt at least: stores round what is left of a lease down to milliseconds."""
 
 GRANTED_TOO_LATE = Busy(0.0, None)
 """The store granted the lock, but the reply took longer than the lease."""
@@ -91,7 +94,7 @@ def _refused(
         raise spec.refusal(verdict)
     fence = verdict.position.fence or (0 if verdict.holder is None else verdict.holder.fence)
     request.position = verdict.position._replace(sent=sent, fence=fence)
-    pause = verdict.lease_left
+    pause = max(verdict.lease_left, SHORTEST_PAUSE)
     if outcome_unknown:
         if attempt.entry is not None:
             attempt.entry.invalid, pause = True, 0.0  # register with another token

@@ -98,6 +98,14 @@ def test_reply_during_an_outage_restarts_its_time_limit(scenario: Scenario) -> N
     assert scenario.process.effects.count("Sleep") == 2
 
 
+def test_waiter_sleeps_through_the_last_part_of_a_millisecond_of_a_lease(scenario: Scenario) -> None:
+    """The store says then that no millisecond is left, and the lock is held all the same."""
+    scenario.other.hold(expire=50)
+    scenario.time.time += 49.9998
+    scenario.process.backend.outcomes["lock/acquire"] = ["ok"] * 9 + ["refused"]
+    assert acquire(scenario, -1)
+
+
 def test_open_lock_without_a_store_grants_without_protection(scenario: Scenario) -> None:
     """[F14] `open` applies only to a store that is down during the acquire."""
     scenario.process.backend.outcomes["lock/acquire"] = ["down"]
