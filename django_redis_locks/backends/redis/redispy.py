@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+"".encode("idna")  # caches the codec, which the first connection would import: see scripts.py
+
 MAX_HANDSHAKE_BYTES: Final = 2**20
 """The number of bytes that a server may send while a connection is opened. It usually sends a few hundred."""
 

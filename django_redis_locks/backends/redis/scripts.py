@@ -9,9 +9,9 @@ constants.
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 import re
 from functools import cache, lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.steps import UNGROUPED, positional, ungrouped_arguments
@@ -45,7 +45,8 @@ def script(name: str) -> Script:
 
 
 def _read(name: str) -> str:
-    return resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    # importlib.resources would import modules here. A signal handler that raises during an import may leave it locked
+    return (pkgutil.get_data(__package__, f"lua/{name}.lua") or b"").decode()
 
 
 def by_sha(command: Command[Any]) -> bytes:
