@@ -63,6 +63,7 @@ class LocalQueues:
     def clear(self) -> None:
         """Remove all waiters. A forked child has none of its parent's."""
         self._mutex = threading.RLock()
+        self._calls_since_check = 0
         self._queues.clear()
         self._first_waiters.clear()
         self._grant_keys.clear()
@@ -157,6 +158,10 @@ class LocalQueues:
                     self._queues.pop(lock_id, None)
 
     def _drop_closed_loops(self, lock_id: LockId, by_line: dict[object, WaitQueue], engine: QueueEngine) -> None:
+        self._calls_since_check += 8
+        if self._calls_since_check < len(by_line):
+            return  # thousands of waiters with a line of their own: checking them takes no longer than adding them
+        self._calls_since_check = 0
         for stale in [queue for queue in by_line.values() if queue.loop_closed()]:
             stale.report_leftovers(lock_id, engine)  # before it is forgotten: see leave()
             del by_line[stale.line]

@@ -11,6 +11,7 @@ from django_redis_locks.core import clock
 from django_redis_locks.core.effects import HandOver, Wait
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import LAST, Attempt, DirectGrant, QueuePosition, Waiter
+from django_redis_locks.engine.wait_queue import WaitQueue
 from tests.unit.engine.queue_fixtures import (
     LEASE,
     LOCK_ID,
@@ -179,3 +180,17 @@ def test_abandoned_waiter_is_unregistered(queues: StandaloneQueues, how: str) ->
     queues.leave_queue(waiter_of())  # has closed loops dropped
     assert [address for _, address, _ in queues.leftovers] == [entry.address]
     assert list(queues._queues[LOCK_ID]) == [staying.line]
+
+
+def test_time_of_a_waiter_does_not_grow_with_the_number_of_the_others(
+    queues: StandaloneQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is in the table of local queues, which is searched for closed loops."""
+    checked = []
+    monkeypatch.setattr(WaitQueue, "loop_closed", lambda queue: checked.append(queue) is not None)
+    waiters = [waiter_of() for _ in range(500)]
+    for waiter in waiters:
+        ask(queues, waiter)
+    for waiter in waiters:
+        queues.leave_queue(waiter)
+    assert len(checked) < 20 * len(waiters)
