@@ -84,6 +84,7 @@ def test_redis_backend_replies_like_the_memory_backend(redis_url: str, settings:
             about = f"step {step}, {mine}: {answers}; repeat it with DIFFERENTIAL_SEED={seed}"
             assert alike(*answers), about
             commands.learn(mine.keys[0], answers[0])
+            commands.learn_members(mine, direct.get)
             if answers[0] == 2:  # perhaps granted to a waiter
                 commands.learn_fence(mine.keys[0], direct.get(mine.keys[0]))
             seen.add(kind_of(mine.name, answers[0]))

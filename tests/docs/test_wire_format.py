@@ -17,7 +17,7 @@ from tests.probes.scripts import NAMES, commands_of, source_of
 from tools.redis_server import RedisServer
 
 PAGE = "reference/wire-format.md"
-SCRIPT = r"(lock|permits|waiters|index|record|fence|latch|load)/\w+"
+SCRIPT = r"(lock|multi|permits|waiters|index|record|fence|latch|load)/\w+"
 
 
 def count(cell: str, separator: str) -> int:

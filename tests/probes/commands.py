@@ -7,10 +7,10 @@ import random
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_redis_locks import Holder, Latch, Lock, LockKeyError, Record, RecordRef, locks
-from django_redis_locks.core import clock
+from django_redis_locks.core import clock, owners
 from django_redis_locks.core import holder as holder_module
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.queue_entry import Entry
@@ -18,8 +18,10 @@ from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueueP
 from django_redis_locks.core.steps import STEPS
 from django_redis_locks.core.steps.latches import CountDown, SetLatch
 from django_redis_locks.core.steps.locks import AcquireFair, FairWaiter, UnexpectedGrant, UnregisterWaiter
+from django_redis_locks.core.steps.multi import AcquireLocks, MemberRequest
 from django_redis_locks.core.steps.records import PutRecord, TouchRecord
 from django_redis_locks.primitives.shared.latch_commands import LatchReply
+from django_redis_locks.primitives.shared.multi_steps import Refused, acquire_all, release_all
 from django_redis_locks.primitives.shared.mutex_steps import parse_acquire
 from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 
@@ -39,6 +41,18 @@ TOKENS = ["first", "second", "third"]
 FIELDS = ["{}", '{"state":"näme"}']
 
 Pair = tuple[Command[Any], Command[Any]]
+
+
+class AllGranted(NamedTuple):
+    """The fences of several locks."""
+
+    fences: tuple[int, ...]
+
+
+class Released(NamedTuple):
+    """The replies for several locks."""
+
+    replies: tuple[int, ...]
 
 
 class Side:
@@ -81,6 +95,12 @@ class Side:
         match answer:
             case Granted(fence, free, position):
                 return Granted(self.rank(fence), free, position)
+            case AllGranted(fences):
+                for fence in sorted(fences):
+                    self.rank(fence)
+                return AllGranted(tuple(map(self.rank, fences)))
+            case Refused(number, verdict):
+                return Refused(number, self.comparable(verdict))
             case Busy(lease_left, holder, position):
                 return Busy(lease_left, self.comparable(holder), position)
             case Holder(fence=fence):
@@ -138,6 +158,8 @@ class RandomCommands:
             lambda: self.acquire(lock): 10,
             lambda: self.acquire_fair(lock): 4,
             lambda: self.free(lock): 4,
+            self.acquire_all: 5,
+            self.release_all: 3,
             lambda: self.both(lock.spec.steps.renew(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock.spec.steps.inspect(), parse=_parse_holder)): 3,
             lambda: self.adopt(lock): 2,
@@ -182,6 +204,36 @@ class RandomCommands:
         address = self.address() if self.chance.random() < 0.3 else ""
         command = lock.spec.steps.release(self.token(), address)
         return self.both(dataclasses.replace(command, args=with_ttl(command.args, "next_turn")))
+
+    def acquire_all(self) -> Pair:
+        locks = self.some_locks()
+        fair = self.chance.choice(range(-1, len(locks)))  # at most one: each gives a fence to a waiter
+        members = tuple(
+            MemberRequest(self.token(), self.lease(), int(number == fair), self.chance.choice(["", "nonsense"]))
+            for number in range(len(locks))
+        )
+        requests: Any = [SimpleNamespace(token="", owner=owners.here.owner)] * len(locks)
+        command = acquire_all([lock.spec for lock in locks], requests)
+
+        def parse(reply: Any) -> Any:
+            found = command.parse(reply)
+            return found if isinstance(found, Refused) else AllGranted(found)
+
+        return self.both(dataclasses.replace(command, args=AcquireLocks(members), parse=parse))
+
+    def release_all(self) -> Pair:
+        locks = self.some_locks()
+        command: Any = release_all([lock.spec for lock in locks], [self.token() for _ in locks])
+        return self.both(dataclasses.replace(command, parse=lambda reply: Released(tuple(command.parse(reply)))))
+
+    def some_locks(self) -> list[Lock]:
+        return self.chance.sample(self.locks, self.chance.randint(1, 3))
+
+    def learn_members(self, command: Command[Any], read: Callable[[str], bytes | None]) -> None:
+        """Learn the fences of the locks of a command, which it may have granted to waiters."""
+        if command.name.startswith("multi/"):
+            for key in command.keys[1 : (1 + len(command.keys)) // 2]:
+                self.learn_fence(key, read(key))
 
     def adopt(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
@@ -358,6 +410,12 @@ def near(ours: float, theirs: float) -> bool:
 def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
     """The kind of a reply; the test checks that every kind has occurred."""
     match answer:
+        case AllGranted():
+            return name, "granted"
+        case Released(replies):
+            return name, max(replies)
+        case Refused(_, verdict):
+            return name, type(verdict).__name__
         case Granted(_, free, position):
             return name, "granted", free, position.other_queues
         case Busy(position=position) if name.startswith("lock/acquire"):
@@ -380,6 +438,8 @@ KINDS = {
     *((name, "ForeignValue") for name in ("lock/acquire", "lock/acquire_fair")),
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
+    *(("multi/acquire", kind) for kind in ("granted", "Busy", "ForeignValue")),
+    *(("multi/release", most) for most in (0, 1, 2)),
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
     ("lock/transfer", "granted", False, False),
     ("lock/transfer", "NoneType"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
-from . import indexes, latches, loads, locks, permits, records
+from . import indexes, latches, loads, locks, multi, permits, records
 from .store import Store
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/inspect": locks.inspect,
     "lock/force_release": locks.force_release,
     "waiters/unregister": locks.unregister,
+    "multi/acquire": multi.acquire,
+    "multi/release": multi.release,
     "permits/acquire": permits.acquire,
     "permits/release": permits.release,
     "permits/renew": permits.renew,

@@ -50,7 +50,7 @@ def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock) -> list[Any]
         if record.kind != LOCK:
             return [-1, record.description()]
         if record.token == token:
-            _claim(store, lock, record, lease, holder, listing, reserved=True)
+            claim(store, lock, record, lease, holder, listing, reserved=True)
             return [1, record.fence, 0, *register(busy=False)]
         if waiter is None or record.token != waiter.handed:
             return [*record.busy(), *register(busy=True)]
@@ -76,7 +76,7 @@ def acquire_fair(store: Store, keys: tuple[str, ...], args: AcquireFair) -> list
     elif record.kind != LOCK:
         return [-1, record.description()]
     elif record.token == token:
-        _claim(store, lock, record, lease, holder, listing, reserved=False)
+        claim(store, lock, record, lease, holder, listing, reserved=False)
     elif place == LAST:
         store.dequeue(waiters, address)
         return [*record.busy(), 0]
@@ -89,7 +89,7 @@ def acquire_fair(store: Store, keys: tuple[str, ...], args: AcquireFair) -> list
     return store.records[lock].fence
 
 
-def _claim(
+def claim(
     store: Store, lock: str, record: StoredValue, lease: int, holder: str, listing: Sequence[str], *, reserved: bool
 ) -> None:
     """Extend the lease of a lock that has the token of the request. If it was granted to a waiter, it gets the holder of

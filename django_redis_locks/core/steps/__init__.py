@@ -2,17 +2,18 @@
 by a function of its arguments, Redis by the script with its name.
 
 The arguments of a step are a named tuple of the classes in this package, in the order of the script's ARGV. An
-optional group of arguments, or a number of equal ones, is a tuple in the last place: ``positional`` puts its values behind
-the others. The keys are a plain tuple; each class documents them. Times are in milliseconds.
+optional group of arguments, or a number of equal ones or equal groups, is a tuple in the last place: ``positional`` puts its
+values behind the others. The keys are a plain tuple; each class documents them. Times are in milliseconds.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from . import indexes, latches, loads, locks, permits, records
+from . import indexes, latches, loads, locks, multi, permits, records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,8 @@ STEPS: Final[Mapping[str, Any]] = MappingProxyType(
         "lock/force_release": locks.ForceReleaseLock,
         "waiters/unregister": locks.UnregisterWaiter,
         "fence/raise": locks.RaiseFence,
+        "multi/acquire": multi.AcquireLocks,
+        "multi/release": multi.ReleaseLocks,
         "permits/acquire": permits.AcquirePermits,
         "permits/release": permits.ReleasePermits,
         "permits/renew": permits.RenewPermits,
@@ -76,7 +79,9 @@ def positional(args: tuple[Any, ...]) -> tuple[Any, ...]:
     last = args[-1] if args else ""
     if last is None:
         return args[:-1]
-    return args[:-1] + last if isinstance(last, tuple) else args
+    if not isinstance(last, tuple):
+        return args
+    return args[:-1] + (tuple(chain.from_iterable(last)) if last and isinstance(last[0], tuple) else last)
 
 
 @cache
