@@ -27,6 +27,7 @@ from .core.errors import (
 from .core.grant import Grant
 from .core.holder import Holder
 from .core.key_templates import compile_template as key_maker
+from .core.multi_grant import MultiGrant
 from .core.registry import registry as _registry
 from .dead_holders import arelease_dead, release_dead
 from .decorators import redis_lock
@@ -35,6 +36,7 @@ from .handler import locks
 from .leader import Leader
 from .primitives.latch import Latch
 from .primitives.lock import Lock
+from .primitives.multi_lock import MultiLock
 from .primitives.record import Record, RecordRef
 from .primitives.rwlock import ReadLock, ReadWriteLock, WriteLock
 from .primitives.semaphore import Semaphore
@@ -53,6 +55,8 @@ __all__ = [
     "LockLost",
     "LockNotAcquired",
     "LockNotOwned",
+    "MultiGrant",
+    "MultiLock",
     "ReadLock",
     "ReadWriteLock",
     "Record",
@@ -73,4 +77,5 @@ __all__ = [
 
 def current_grant() -> Grant | None:
     """Return the grant that this thread or task acquired last and has not released yet, or None."""
-    return _registry.innermost()
+    grant = _registry.innermost()
+    return None if grant is None else grant.whole

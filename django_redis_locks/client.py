@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import open_transactions
 from .backends.base import FEATURES
-from .conf import SETTING, AliasSettings, InvalidLockBackend
+from .conf import AliasSettings
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import validate_flag, validate_limit
@@ -23,6 +23,7 @@ from .lock_options import (
     first_given,
     limited,
     release_options,
+    require_of,
     validate_on_lost,
     wait_options,
     with_on_lost,
@@ -313,7 +314,4 @@ def require(client: Locks, feature: str) -> None:
     Raises:
         InvalidLockBackend: it hasn't.
     """
-    backend = client.engine.backend
-    if feature not in backend.supports:
-        where = f"{SETTING}[{client.settings.alias!r}]"
-        raise InvalidLockBackend(f"{where}: {FEATURES[feature]}; {backend.refusal(feature)}.")
+    require_of(client.engine.backend, client.settings.alias, feature)

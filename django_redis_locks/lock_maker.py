@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Never
 
 from .core.arguments import refuse_unknown
 from .leader import Leader
+from .multi_maker import MultiMaker
 from .mutex_maker import MutexMaker
 from .permit_maker import PermitMaker
 from .primitives.shared.detach import aattach, attach
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .primitives.shared.base_lock import BaseLock
 
 
-class LockMaker(MutexMaker, PermitMaker):
+class LockMaker(MutexMaker, PermitMaker, MultiMaker):
     """The methods that make locks, records and latches. ``locks`` has them, and each ``locks[alias]``."""
 
     def _make_record(

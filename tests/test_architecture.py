@@ -252,7 +252,7 @@ def test_imports_keep_the_layers_of_pyproject() -> None:
 def test_files_of_a_kind_of_lock_are_guessed_from_its_name() -> None:
     """Each kind has primitives/<kind>.py, scripts in lua/<kind>/ and contract tests in
     tests/contract/test_<kind>.py. Some have the scripts of another one, or of what they are made of."""
-    scripts_of = {"fair_lock": "lock", "rwlock": "permits", "semaphore": "permits"}
+    scripts_of = {"fair_lock": "lock", "multi_lock": "multi", "rwlock": "permits", "semaphore": "permits"}
     kinds = {file.stem for file in FILES if file.parent.name == "primitives"} - {"__init__"}
     scripts = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
     assert kinds

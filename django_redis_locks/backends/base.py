@@ -79,6 +79,7 @@ FEATURES: Final = {
     "fair": "fair locks need Redis",
     "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
+    "multi": "multi locks need Redis",
     "records": "records need Redis",
     "rwlocks": "read-write locks need Redis",
     "semaphores": "semaphores need Redis",

@@ -10,6 +10,7 @@ from . import events
 from .durations import Duration, lease_ms
 from .errors import LockAlreadyHeld, LockBackendError, LockError
 from .grant_state import GrantState
+from .hold import Hold
 from .owners import running_loop
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from .commands import Command
     from .effects import Performer
-    from .hold import Hold
 
 OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
 """The values of ``on_lost``: how the loss of a lock is handled."""
@@ -37,8 +37,8 @@ class GrantedLock(Protocol):
     async def arelease_grant(self, grant: Grant, /) -> None: ...
     def check_block(self) -> None: ...
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None: ...
-    def extend_hold(self, hold: Hold, lease: int) -> None: ...
-    async def aextend_hold(self, hold: Hold, lease: int) -> None: ...
+    def extend_grant(self, grant: Grant, lease: int, /) -> None: ...
+    async def aextend_grant(self, grant: Grant, lease: int, /) -> None: ...
     def release_in_background(self, grant: Grant) -> None: ...
     def leave_grant(self, grant: Grant) -> None: ...
     async def aleave_grant(self, grant: Grant) -> None: ...
@@ -87,7 +87,7 @@ class Grant(GrantState):
         """
         lease = lease_ms(expire)
         self._check()
-        self.lock.extend_hold(self.hold, lease)
+        self.lock.extend_grant(self, lease)
 
     async def aextend(self, expire: Duration) -> None:
         """Extend the lease to ``expire`` from now, in an event loop; it is never shortened. One round trip.
@@ -102,7 +102,7 @@ class Grant(GrantState):
         """
         lease = lease_ms(expire)
         self._check()
-        await self.lock.aextend_hold(self.hold, lease)
+        await self.lock.aextend_grant(self, lease)
 
     def ensure_held(self, confirm: bool = False) -> None:
         """Raise unless the lock is still held by this grant.
@@ -116,7 +116,7 @@ class Grant(GrantState):
         """
         self._check()
         if confirm:
-            self.lock.extend_hold(self.hold, 1)  # no step shortens a lease, so this one only checks
+            self.lock.extend_grant(self, 1)  # no step shortens a lease, so this one only checks
 
     async def aensure_held(self, confirm: bool = False) -> None:
         """Raise unless the lock is still held by this grant, in an event loop.
@@ -130,7 +130,7 @@ class Grant(GrantState):
         """
         self._check()
         if confirm:
-            await self.lock.aextend_hold(self.hold, 1)
+            await self.lock.aextend_grant(self, 1)
 
     def release(self) -> None:
         """Release the grant; the last of several re-entries frees the lock. A second call has no effect.
@@ -297,7 +297,7 @@ class Grant(GrantState):
         if self.protected or self.released:
             self._check()
         self.lock.check_block()
-        with self.hold.mutex.rlock:
+        with Hold.mutex.rlock:
             begins, self._block = not self._block, 1
         if not begins:
             raise LockAlreadyHeld(

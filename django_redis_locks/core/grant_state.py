@@ -18,6 +18,11 @@ class GrantState:
     deferred = False
     """Whether it keeps the lock after the caller has released it."""
 
+    @property
+    def whole(self) -> Any:
+        """The grant that the caller was given: this one, or that of a multi lock of which this is a part."""
+        return self
+
     def waits_for_transaction(self) -> bool:
         """Return whether a deferred grant keeps the lock for an open transaction of the calling thread."""
         return False

@@ -8,10 +8,13 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from ..core.hold import Hold, State
+from ..core.multi_grant import MemberGrant
 from ..core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..core.grant import OnLost
 
 _log = logging.getLogger("django_redis_locks.lost")
 
@@ -31,12 +34,7 @@ def call_on_lost(hold: Hold, submit: Callable[[Callable[[], object]], object]) -
 
     def call() -> None:
         try:
-            if on_lost == "cancel":
-                task = hold.owner()
-                if isinstance(task, asyncio.Task) and hold.state is State.HELD:
-                    task.cancel(f"lock {hold.name} was lost")
-            elif callable(on_lost) and grant is not None:
-                on_lost(grant)
+            _call(on_lost, hold, grant)
         except BaseException:  # noqa: BLE001 - a SystemExit of the user's code must not end the thread
             _log.exception("on_lost of lock %s failed", escape_unprintable(hold.name))
 
@@ -50,3 +48,34 @@ def call_on_lost(hold: Hold, submit: Callable[[Callable[[], object]], object]) -
         loop.call_soon_threadsafe(call, context=Context())
     except RuntimeError:
         pass  # the loop is closed, and its tasks have ended
+
+
+def _call(on_lost: object, hold: Hold, grant: object) -> None:
+    if on_lost == "cancel":
+        task = hold.owner()
+        if isinstance(task, asyncio.Task) and hold.state is State.HELD:
+            task.cancel(f"lock {hold.name} was lost")
+    elif callable(on_lost) and grant is not None:
+        on_lost(grant)
+
+
+class MemberLoss:
+    """The ``on_lost`` of one lock of a multi lock.
+
+    Args:
+        own: that of the lock, which gets the grant of the lock.
+        of_all: that of the multi lock, which gets the grant of all locks, once.
+    """
+
+    def __init__(self, own: OnLost, of_all: OnLost) -> None:
+        self._own = own
+        self._of_all = of_all
+
+    def __call__(self, grant: MemberGrant) -> None:
+        """Run both for the lost grant of one lock."""
+        try:
+            _call(self._own, grant.hold, grant)
+        finally:
+            siblings = grant.siblings
+            if siblings is not None and siblings.first_loss():
+                _call(self._of_all, grant.hold, grant.whole)

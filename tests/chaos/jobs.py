@@ -266,3 +266,40 @@ def take(key: str, limit: int, expire: float) -> bool:
     if grant is not None:
         grants[f"{key} {grant.fence}"] = grant
     return grant is not None
+
+
+class SeveralHolds(NamedTuple):
+    """A time in which several locks were held, on the machine's clock, with the fence of each."""
+
+    begin: float
+    end: float
+    fences: dict[str, int | None]
+
+
+def hold_several(keys: tuple[str, ...], seconds: float) -> list[SeveralHolds]:
+    """Hold several locks again and again."""
+    until, holds = clock.now() + seconds, []
+    while clock.now() < until:
+        with locks.multi_lock(*keys, expire=LEASE, wait=LEASE) as grant:
+            begin = clock.now()
+            time.sleep(0.001)
+            holds.append(SeveralHolds(begin, clock.now(), dict(grant.fences)))
+    return holds
+
+
+async def ahold_several(keys: tuple[str, ...], seconds: float) -> list[SeveralHolds]:
+    until, holds = clock.now() + seconds, []
+    while clock.now() < until:
+        async with locks.multi_lock(*keys, expire=LEASE, wait=LEASE) as grant:
+            begin = clock.now()
+            await asyncio.sleep(0.001)
+            holds.append(SeveralHolds(begin, clock.now(), dict(grant.fences)))
+    return holds
+
+
+def take_several(keys: tuple[str, ...], expire: float, timeout: float = 0) -> bool:
+    """Hold several locks, renewed, until the process ends."""
+    grant = locks.multi_lock(*keys, expire=expire, renew=True).acquire(timeout=timeout)
+    if grant is not None:
+        grants[grant.key] = grant
+    return grant is not None

@@ -235,9 +235,9 @@ class Face:
         """Wait until the local waiters are registered in the store, and none of them is about to attempt again."""
         eventually(lambda: all_registered(lock))
 
-    def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
-        """Let a caller wait for a lock, and return when it waits."""
-        return start_queueing(lock, caller, lock.acquire, **how)
+    def start_waiting(self, caller: Caller, lock: Any, on: Any = None, **how: Any) -> Future[Any]:
+        """Let a caller wait for a lock, and return when it waits: for that lock, or for the part ``on`` of it."""
+        return start_queueing(on or lock, caller, lock.acquire, **how)
 
     def start_watching(self, caller: Caller, record: RecordRef, *how: Any) -> Future[Any]:
         """Let a caller wait for a change of a record, and return when it is registered in the store."""

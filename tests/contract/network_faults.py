@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, Lock, ReadLock, Semaphore, WriteLock
+from django_redis_locks import Grant, Lock, MultiLock, ReadLock, Semaphore, WriteLock
 from tests.probes.engine import set_reply_timeout, wait_for_cleanup
 from tests.proxy import Fault, ProxyConnection
 from tests.servers import UNHURRIED
@@ -58,21 +58,29 @@ IMMEDIATE = [fault for fault in ANYTHING if fault.action == "cut"]
 requests."""
 
 
-AnyLock = Lock | Semaphore | ReadLock | WriteLock
-LOCKS = Lock, Semaphore, ReadLock, WriteLock
+AnyLock = Lock | Semaphore | ReadLock | WriteLock | MultiLock
+LOCKS = Lock, Semaphore, ReadLock, WriteLock, MultiLock
 
 READS = {"lock/inspect", "permits/inspect", "index/page", "index/inspect"}
 RELEASES = {"lock/release", "permits/release"}
 RENEWALS = {"lock/renew", "lock/adopt", "permits/renew", "permits/adopt"}
 FORCED = {"lock/force_release", "permits/force_release"}
-LATE_COPIES = {"lock/transfer", "permits/transfer", "permits/downgrade", *RELEASES, *RENEWALS, *READS}
+LATE_COPIES = {
+    "lock/transfer",
+    "multi/release",
+    "permits/transfer",
+    "permits/downgrade",
+    *RELEASES,
+    *RENEWALS,
+    *READS,
+}
 """Commands of which a late copy is harmless at any time: not an acquire, see above, nor a forced release, which frees
 the lock of any holder."""
 
 LATCHES = {"latch/set", "latch/count_down", "latch/get"}
 ACQUIRES = {"lock/acquire", "lock/acquire_fair", "permits/acquire"}
 SHARED_LINES = {"lock/acquire"}
-ANSWERS_THAT_MAY_BE_LOST = {*ACQUIRES, *LATE_COPIES, *LATCHES}
+ANSWERS_THAT_MAY_BE_LOST = {*ACQUIRES, "multi/acquire", *LATE_COPIES, *LATCHES}
 """Commands of which the second request gets the same reply: not a forced release, which finds nothing to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
@@ -182,6 +190,8 @@ class FaultSchedule:
 
 
 def _waits_long(lock: AnyLock, blocking: Any = True, timeout: Any = None, permits: int = 1) -> bool:
+    if isinstance(lock, MultiLock):  # its attempts are short, and alternate between its locks
+        return False
     if lock.reentrant or not blocking:  # re-entry may renew, which is sent once
         return False
     wait = lock.options.wait if timeout is None else timeout

@@ -45,7 +45,7 @@ def is_busy() -> bool:
 
 class TestHold:
     @pytest.mark.databases("sqlite", "postgresql", "mariadb")
-    @pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock"])
+    @pytest.mark.parametrize("kind", ["lock", "rlock", "fair_lock", "multi_lock"])
     def test_lock_is_released_after_commit_or_rollback(self, log: TransactionLog, kind: str, warnings: Any) -> None:
         """[D2] For each way to release, also inside a savepoint."""
         lock = getattr(locks, kind)("stock", hold="transaction")

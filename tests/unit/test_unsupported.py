@@ -36,11 +36,12 @@ MAKERS: list[tuple[str, Callable[[], Any]]] = [
     ("latches need Redis", lambda: locks.latch("a")),
     ("records need Redis", bind_task),
     ("fair locks need Redis", lambda: locks.fair_lock("a")),
+    ("multi locks need Redis", lambda: locks.multi_lock("a", "b")),
     ("loads of a cache need Redis", lambda: get_or_load("a", int)),
 ]
 
 
-@pytest.mark.parametrize(("needs", "make"), MAKERS, ids=["record", "latch", "task", "fair", "load"])
+@pytest.mark.parametrize(("needs", "make"), MAKERS, ids=["record", "latch", "task", "fair", "multi", "load"])
 def test_object_is_refused_when_it_is_made(needs: str, make: Callable[[], Any], settings: Any, tmp_path: Any) -> None:
     settings.REDIS_LOCKS = {"default": {"BACKEND": f"{__name__}.LocksOnly"}}
     settings.CACHES = {

@@ -49,7 +49,7 @@ def new_request(
     if getpid() != forks.known_pid:
         forks.pid()
     usual = blocking is True and timeout is None
-    wait = options.wait if usual else _wait_seconds(spec, blocking, timeout)
+    wait = options.wait if usual else wait_of_call(options.wait, blocking, timeout)
     running = owners.running_loop() if loop is None else loop
     owner: Any = owners.here.owner if running is None else owners.owner_in(running)
     request = AcquireRequest(wait, owner, loop, raise_if_busy=usual)
@@ -60,7 +60,7 @@ def new_request(
         own_line = "" if spec.steps.shares_line else request.token
         waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request, own_line)
     if spec.lock_id in registry.known and (spec.steps.exclusive or lock.reentrant):
-        return request if _may_ask(lock, request, blocking, loop) else None
+        return request if may_ask(lock, request, blocking, loop) else None
     if loop is not running or performer.outage.suspected:
         return request
     try:
@@ -78,7 +78,7 @@ def new_request(
         raise
 
 
-def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop: object) -> bool:
+def may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop: object) -> bool:
     """Return whether the request may be sent although this process has a grant on the lock. It may re-enter a hold.
 
     Raises:
@@ -112,11 +112,12 @@ def _may_ask(lock: SpecifiedLock, request: AcquireRequest, blocking: bool, loop:
     return why is None
 
 
-def _wait_seconds(spec: LockSpec, blocking: bool, timeout: Duration | None) -> float:
+def wait_of_call(default: float, blocking: bool, timeout: Duration | None) -> float:
+    """Return the seconds that a call with these arguments waits."""
     if blocking not in (True, False):
         raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
     if blocking:
-        return spec.options.wait if timeout is None else wait_seconds(timeout, "timeout")
+        return default if timeout is None else wait_seconds(timeout, "timeout")
     if timeout not in (None, -1):
         raise ValueError("acquire(blocking=False) takes no timeout")
     return 0.0
@@ -144,7 +145,7 @@ def acquire(
             grant = _end_straight(lock, request, request.command.send(request.token, request.arguments))
             if grant is not None:
                 return grant
-        return _grant_or_raise(lock, request, run(acquiring(lock.spec, request), lock.spec.performer), quiet)
+        return grant_or_raise(lock, request, run(acquiring(lock.spec, request), lock.spec.performer), quiet)
     except BaseException as failure:  # noqa: BLE001 - raised again
         return handle_failure(lock, request, failure)
 
@@ -170,7 +171,7 @@ async def aacquire(
             grant = _end_straight(lock, request, await request.command.asend(request.token, request.arguments))
             if grant is not None:
                 return grant
-        return _grant_or_raise(lock, request, await arun(acquiring(lock.spec, request), lock.spec.performer), quiet)
+        return grant_or_raise(lock, request, await arun(acquiring(lock.spec, request), lock.spec.performer), quiet)
     except BaseException as failure:  # noqa: BLE001 - raised again
         return handle_failure(lock, request, failure)
 
@@ -205,7 +206,8 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
 # The grant, or the error
 
 
-def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy, quiet: bool) -> Grant | None:
+def grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy, quiet: bool) -> Grant | None:
+    """Return the grant of a hold. For a busy lock return None, or raise."""
     spec = lock.spec
     if isinstance(verdict, Hold):
         return issue(lock, request, verdict)
@@ -228,10 +230,10 @@ def _grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold 
     )
 
 
-def issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold) -> Grant:
+def issue(lock: SpecifiedLock, request: AcquireRequest, hold: Hold, make_grant: type[Grant] = Grant) -> Grant:
     """Return the grant of a new hold or entry, and register it."""
     spec = lock.spec
-    grant = request.issued = Grant(hold, lock, request.grant_id, request.block)
+    grant = request.issued = make_grant(hold, lock, request.grant_id, request.block)
     crowded = spec.options.auto_release and registry.register(grant, request.block)
     if crowded and not hold.renew_until and not hold.unconfirmed:  # the confirmation sees to it
         spec.performer.forget_at_end(hold)
@@ -247,7 +249,7 @@ def handle_failure(lock: SpecifiedLock, request: AcquireRequest | None, failure:
     try:
         if request is None:
             raise failure
-        run_twice_if_interrupted(partial(_undo_request, spec, request, failure))
+        run_twice_if_interrupted(partial(undo_request, spec, request, failure))
         if not isinstance(failure, LockBackendError):
             raise failure
         spec.with_context(failure)
@@ -263,7 +265,8 @@ def handle_failure(lock: SpecifiedLock, request: AcquireRequest | None, failure:
         del failure  # else its traceback and this frame keep each other, and the caller's frame, in memory
 
 
-def _undo_request(spec: LockSpec, request: AcquireRequest, failure: BaseException) -> None:
+def undo_request(spec: LockSpec, request: AcquireRequest, failure: BaseException) -> None:
+    """Leave the queue, and free in the background what the request may have acquired. Repeating this has no effect."""
     if request.waiter is not None:
         spec.perform(LeaveQueue(request.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
     if request.issued is not None:

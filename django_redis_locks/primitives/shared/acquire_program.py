@@ -60,7 +60,7 @@ def _taking_turns(spec: LockSpec, request: AcquireRequest, turns: Turns) -> Prog
         if isinstance(verdict, (Granted, DirectGrant)):
             hold = _hold_of_attempt(spec, request, attempt, verdict, sent, outcome_unknown)
             if clock.now() < hold.deadline:
-                _watch(spec, hold, attempt)
+                watch(spec, hold, attempt)
                 # the next local waiter asks when it gets a message, or when this lease is over
                 yield from turns.end(hold.lease / 1000)
                 return hold
@@ -146,7 +146,7 @@ def make_hold(spec: LockSpec, request: AcquireRequest, fence: int | None, sent: 
     return hold
 
 
-def _watch(spec: LockSpec, hold: Hold, attempt: Attempt) -> None:
+def watch(spec: LockSpec, hold: Hold, attempt: Attempt) -> None:
     """Have the maintenance thread renew a hold, extend the short lease of a grant, or report the end of a fixed lease."""
     adopted = attempt.adopted
     unconfirmed = isinstance(adopted, DirectGrant) and hold.unconfirmed

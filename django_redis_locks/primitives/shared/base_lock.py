@@ -49,8 +49,8 @@ class BaseLock(LockObject):
     aleave_grant = release.aleave_grant
     detach_grant = detach.detach_grant
     adetach_grant = detach.adetach_grant
-    extend_hold = extend.extend_hold
-    aextend_hold = extend.aextend_hold
+    extend_grant = extend.extend_grant
+    aextend_grant = extend.aextend_grant
 
     @overload
     def acquire(self) -> Grant: ...

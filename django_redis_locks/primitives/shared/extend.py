@@ -11,20 +11,21 @@ from ...core.runner import arun, run
 
 if TYPE_CHECKING:
     from ...core.commands import Program
+    from ...core.grant import Grant
     from ...core.hold import Hold
     from .lock_spec import LockSpec, SpecifiedLock
     from .requests import AcquireRequest
 
 
-def extend_hold(lock: SpecifiedLock, hold: Hold, lease: int) -> None:
-    """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway."""
-    run(extending(lock.spec, hold, lease), lock.spec.performer)
+def extend_grant(lock: SpecifiedLock, grant: Grant, lease: int) -> None:
+    """Let the lease of a grant end ``lease`` milliseconds from now, or later if it did anyway."""
+    run(extending(lock.spec, grant.hold, lease), lock.spec.performer)
 
 
-async def aextend_hold(lock: SpecifiedLock, hold: Hold, lease: int) -> None:
-    """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway; in a running event
+async def aextend_grant(lock: SpecifiedLock, grant: Grant, lease: int) -> None:
+    """Let the lease of a grant end ``lease`` milliseconds from now, or later if it did anyway; in a running event
     loop."""
-    await arun(extending(lock.spec, hold, lease), lock.spec.performer)
+    await arun(extending(lock.spec, grant.hold, lease), lock.spec.performer)
 
 
 def extending(spec: LockSpec, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:

@@ -17,7 +17,7 @@ from ...core.owners import running_loop
 from ...core.queue_values import HandedOverLock
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
-from .extend import aextend_hold, extend_hold
+from .extend import aextend_grant, extend_grant
 from .requests import Granted
 from .retry import FirstReply, retry_command
 
@@ -46,10 +46,10 @@ def release_grant(lock: SpecifiedLock, grant: Grant, loop: object) -> None:
     if command is not None:
         sent = clock.now()
         reply = command.send(hold.token, messages_first=hold.contended)
-        first = _end_straight(spec, grant, sent, reply)
+        first = end_straight(spec, grant, sent, reply)
     if command is None or first is not None:
         confirmed = hold.state is State.GONE or run(releasing(spec, hold, loop, first), spec.performer)
-        _report_released(spec, grant, confirmed)
+        report_released(spec, grant, confirmed)
     if spec.options.after_release is not None and not grant.deferred:
         spec.options.after_release(spec.name)
 
@@ -65,11 +65,11 @@ async def arelease_grant(lock: SpecifiedLock, grant: Grant) -> None:
         return
     command = begin_straight(spec, hold)
     if command is not None:
-        first = _end_straight(spec, grant, clock.now(), await command.asend(hold.token))
+        first = end_straight(spec, grant, clock.now(), await command.asend(hold.token))
     if command is None or first is not None:
         loop = running_loop()
         confirmed = hold.state is State.GONE or await arun(releasing(spec, hold, loop, first), spec.performer)
-        _report_released(spec, grant, confirmed)
+        report_released(spec, grant, confirmed)
 
 
 def _forget_in_child(spec: LockSpec, grant: Grant) -> None:
@@ -103,7 +103,7 @@ def begin_straight(spec: LockSpec, hold: Hold) -> PreparedCommand | None:
     return (spec.steps.prepared or spec.steps.prepare()).release
 
 
-def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> FirstReply | None:
+def end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> FirstReply | None:
     """End the hold if the lock was freed. Otherwise return the reply, with which the program continues; also if
     callers of this process have begun to wait."""
     hold = grant.hold
@@ -114,11 +114,12 @@ def _end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> Firs
     hold.state = State.GONE
     registry.forget(grant)
     if events.listeners or events.release_log.isEnabledFor(events.Released.level):
-        _report_released(spec, grant, confirmed=True)
+        report_released(spec, grant, confirmed=True)
     return None
 
 
-def _report_released(spec: LockSpec, grant: Grant, confirmed: bool) -> None:
+def report_released(spec: LockSpec, grant: Grant, confirmed: bool) -> None:
+    """Forget a grant whose release has ended, and report it."""
     registry.forget(grant)
     hold = grant.hold
     events.emit(events.Released(spec.key, spec.name, spec.alias, hold.fence, hold.age(), confirmed))
@@ -247,7 +248,7 @@ def release_in_background(lock: SpecifiedLock, grant: Grant) -> None:
             hold.state = State.GONE
             registry.forget(grant)
             if hold.loss_reason is None:
-                _report_released(spec, grant, bool(count))
+                report_released(spec, grant, bool(count))
         return count
 
     spec.perform(Cleanup(hold.lock_id, replace(command, parse=parse), spec.options.lease / 1000))
@@ -268,7 +269,7 @@ def leave_grant(lock: SpecifiedLock, grant: Grant) -> None:
     """
     try:
         if grant.hold.unconfirmed:
-            extend_hold(lock, grant.hold, grant.hold.lease_left())
+            extend_grant(lock, grant, grant.hold.lease_left())
     finally:
         _forget_left(grant)
 
@@ -285,7 +286,7 @@ async def aleave_grant(lock: SpecifiedLock, grant: Grant) -> None:
     """
     try:
         if grant.hold.unconfirmed:
-            await aextend_hold(lock, grant.hold, grant.hold.lease_left())
+            await aextend_grant(lock, grant, grant.hold.lease_left())
     finally:
         _forget_left(grant)
 

@@ -35,7 +35,7 @@ def releasing_straight(lock: Lock, grant: Grant, loop: object) -> Program[bool]:
     if release.begin_straight(spec, hold) is not None:
         sent = clock.now()
         reply = yield from _reply(spec.steps.release(hold.token), sent)
-        first = release._end_straight(spec, grant, sent, reply)
+        first = release.end_straight(spec, grant, sent, reply)
         if first is None:
             return True
     return (yield from release.releasing(spec, hold, loop, first))
