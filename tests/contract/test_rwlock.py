@@ -305,6 +305,8 @@ def test_forced_release_concerns_one_side(face: Face, alice: Caller, bob: Caller
     lock = rwlock(face)
     first, second = alice(lock.read.acquire), bob(lock.read.acquire)
     assert not bob(lock.write.force_release)
+    assert not bob(lock.write.force_release, fence=first.fence)
+    alice(first.ensure_held, confirm=True)
     assert bob(lock.read.force_release, fence=first.fence)
     with pytest.raises(LockLost):
         alice(first.release)

@@ -37,17 +37,14 @@ def inspecting_permits(spec: LockSpec) -> Program[PermitState]:
 
 
 def force_releasing_permits(spec: LockSpec, fence: int | None, concerns: Callable[[Holder], bool]) -> Program[bool]:
-    """Drop the hold with this fence, or all that are found and that it ``concerns``: a command that drops any hold must
-    not be repeated. Return whether there was one."""
+    """Drop the holds that are found and that it ``concerns``, all or that with this fence: a command that drops any hold
+    must not be repeated. Return whether there was one."""
     if fence is not None and type(fence) is not int:
         raise ValueError(
             f"fence must be an int, as grant.fence and holder.fence are, or None for all holders, not {fence!r}"
         )
-    if fence is not None:
-        fences = [fence]
-    else:
-        found = yield from inspecting_permits(spec)
-        fences = [holder.fence for holder in found.holders if concerns(holder)]
+    found = yield from inspecting_permits(spec)
+    fences = [holder.fence for holder in found.holders if concerns(holder) and fence in (None, holder.fence)]
     if not fences:
         return False
     reply, _, outcome_unknown = yield from spec.sending(steps_of(spec).force_release_all(fences))
