@@ -122,7 +122,7 @@ def hold(number: int, count: int) -> None:
     from django_redis_locks import locks  # noqa: PLC0415 - after django.setup()
 
     chance = random.Random(number)
-    for one in range(count - 12):
+    for one in range(count - 14):
         name = chance.choice(("order", "cart", "invoice", "import", "mail"))
         locks.lock(f"{name}:{number}{one:05}", expire=chance.uniform(10 * MINUTE, 2 * HOUR)).acquire()
     for one in range(10):
@@ -130,6 +130,11 @@ def hold(number: int, count: int) -> None:
     locks.lock(f"report:2026-1{number % 3}:{number}", expire=8 * MINUTE, name="report").acquire()  # overdue soon
     locks.lock(f"export:{number}", expire=0.05).acquire()  # as if its process had crashed
     in_thread(lambda: locks.lock(f"tenant:{number}:nightly-sync", expire=5 * MINUTE).acquire(), "nightly-sync")
+    if number < len(HOSTS) - 1:
+        locks.semaphore("geocoder", limit=5, expire=4 * MINUTE, note=f"import {number}").acquire(
+            permits=1 + number // 2
+        )
+        in_thread(locks.rwlock("catalogue", expire=4 * MINUTE).read.acquire, "show-prices")
 
 
 def wait_for_others(number: int) -> None:
@@ -138,6 +143,9 @@ def wait_for_others(number: int) -> None:
     for other in range(number):
         lock = locks.lock(f"tenant:{other}:nightly-sync", wait=-1)
         threading.Thread(target=lock.acquire, daemon=True).start()
+    if number == len(HOSTS) - 1:
+        threading.Thread(target=locks.rwlock("catalogue", wait=-1).write.acquire, daemon=True).start()
+        locks.rwlock("prices", expire=4 * MINUTE).write.acquire()
 
 
 def in_thread(work: Callable[[], object], name: str) -> None:

@@ -27,7 +27,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from .. import inspection
 from ..core.errors import LockError
 from ..core.text import distinct
-from . import formatting
+from .holds import holds_of
 from .queryset import aliases, find, find_all
 
 if TYPE_CHECKING:
@@ -87,10 +87,12 @@ class ForceReleaseMixin(Base):
         view = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
         return reverse(view, args=[quote(arg) for arg in args], current_app=self.admin_site.name)
 
-    def force_release_url(self, request: HttpRequest, lock: HeldLock) -> str:
-        """The page for one lock, with the filters of the request."""
+    def force_release_url(self, request: HttpRequest, lock: HeldLock, fence: int | None = None) -> str:
+        """The page for one lock, or for its hold with this fence, with the filters of the request."""
         filters = list_filters(request)
-        return f"{self.url('force_release')}?{urlencode({LOCK: lock.pk, **({FILTERS: filters} if filters else {})})}"
+        query = {LOCK: lock.pk, FENCE: fence, FILTERS: filters}
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.url('force_release')}?{urlencode(given)}"
 
     @admin.action(permissions=["force_release"], description=gettext_lazy("Release by force…"))
     def force_release(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
@@ -120,7 +122,7 @@ class ForceReleaseMixin(Base):
         ids, fences = request.POST.getlist(LOCK), request.POST.getlist(FENCE)
         if not form.is_valid():
             return self._confirmation(request, *find_all(ids), form)
-        return self._release(request, dict(zip(ids, fences, strict=False)), form.cleaned_data["reason"])
+        return self._release(request, list(zip(ids, fences, strict=False)), form.cleaned_data["reason"])
 
     def _list_url(self, filters: str) -> str:
         return self.url("changelist") + (f"?{filters}" if filters else "")
@@ -129,6 +131,8 @@ class ForceReleaseMixin(Base):
         self, request: HttpRequest, found: list[HeldLock], problem: str, form: ReasonForm | None = None
     ) -> HttpResponse:
         """The page that shows the current state of the locks to be released."""
+        fences = (request.POST if request.method == "POST" else request.GET).getlist(FENCE)
+        holds = [hold for lock in found for hold in holds_of(lock, fences)]
         found = [lock for lock in found if lock.fence is not None]
         filters = list_filters(request)
         list_url = self._list_url(filters)
@@ -149,45 +153,41 @@ class ForceReleaseMixin(Base):
             "list_url": list_url,
             "filters": filters,
             "breadcrumb_list": VERSION >= (6, 1),
-            "locks": [
-                {
-                    "lock": lock,
-                    "key": distinct(lock.key),
-                    "holder": formatting.holder(lock.info.holder) if lock.info and lock.info.holder else "",
-                    "held_for": formatting.duration(lock.held_for or 0.0),
-                    "waiting": formatting.waiting(lock.waiting),
-                }
-                for lock in found
-            ],
+            "locks": holds,
+            "has_permits": any(hold.permits for hold in holds),
         }
         return TemplateResponse(request, "admin/django_redis_locks/heldlock/force_release.html", context)
 
-    def _release(self, request: HttpRequest, fences: dict[str, str], reason: str) -> HttpResponse:
-        """Release each lock if it still has the fence that was shown, report the outcomes, and return to the list.
+    def _release(self, request: HttpRequest, holds: list[tuple[str, str]], reason: str) -> HttpResponse:
+        """Release each hold if the lock still has the fence that was shown, report the outcomes, and return to the list.
 
         Args:
-            fences: by the id of the lock.
+            holds: for each hold the id of the lock, and the fence.
         """
         outcomes: defaultdict[str, list[HeldLock]] = defaultdict(list)
-        for id, fence in fences.items():
-            lock = find(id)
+        locks: dict[str, HeldLock | None] = {}
+        for id, fence in dict.fromkeys(holds):
+            if id not in locks:
+                locks[id] = find(id)
+            lock = locks[id]
             if lock is None:
                 continue
             outcome = (lock.problem and "problem") or _release_one(lock, fence, reason, request.user.get_username())
-            outcomes[outcome].append(lock)
+            if lock not in outcomes[outcome]:
+                outcomes[outcome].append(lock)
             if outcome == "problem":
                 break  # each further lock would wait as long for the store that is down
-        for lock in outcomes["freed"]:
-            self._log_release(request, lock, reason)
+            if outcome == "freed":
+                self._log_release(request, lock, fence, reason)
         self._report(request, outcomes)
         using = next((lock.alias for locks in outcomes.values() for lock in locks), None)
         default_filters = urlencode({"alias": using}) if using not in (None, aliases()[0]) else ""
         return HttpResponseRedirect(self._list_url(list_filters(request) or default_filters))
 
-    def _log_release(self, request: HttpRequest, lock: HeldLock, reason: str) -> None:
+    def _log_release(self, request: HttpRequest, lock: HeldLock, fence: str, reason: str) -> None:
         """Write to the admin's log. If the database fails, a warning is shown beside the message of the release."""
         user_id: Any = request.user.pk
-        message = _("Released by force (fence %(fence)s): %(reason)s") % {"fence": lock.fence, "reason": reason}
+        message = _("Released by force (fence %(fence)s): %(reason)s") % {"fence": fence, "reason": reason}
         try:
             # A savepoint, if the view runs in a transaction: only this part fails
             with transaction.atomic(using=router.db_for_write(LogEntry)):

@@ -44,15 +44,33 @@ STATES: dict[str, tuple[Any, Any]] = {
 """The label and the explanation of each state."""
 
 
-def key(text: str, task_id: str | None = None) -> SafeString:
-    """A key in the list; the key of a job with its task id below it."""
+def key(info: LockInfo) -> SafeString:
+    """A key in the list. Below it is the task id of a job, or the use of permits."""
+    text = info.key
     whole = distinct(text)
     short = whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
     shown = format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
-    if task_id is None:
-        return shown
-    task = _("task %(id)s") % {"id": escape_unprintable(task_id)}
-    return format_html('{} <span class="redis-lock-thread">{}</span>', shown, task)
+    more = permits_in_use(info)
+    if info.task_id is not None:
+        more = _("task %(id)s") % {"id": escape_unprintable(info.task_id)}
+    return format_html('{} <span class="redis-lock-thread">{}</span>', shown, more) if more else shown
+
+
+def permits_in_use(info: LockInfo) -> str:
+    """The use of the permits of a semaphore or read-write lock; "" for other locks."""
+    if not info.has_permits or not info.holders:
+        return ""
+    if info.limit is not None:
+        used = sum(holder.permits for holder in info.holders)
+        return _("%(used)d of %(limit)d permits") % {"used": used, "limit": info.limit}
+    if info.holders[0].has_all_permits:
+        return _("a writer")
+    return ngettext("%(count)d reader", "%(count)d readers", len(info.holders)) % {"count": len(info.holders)}
+
+
+def permits(holder: Holder) -> str:
+    """The permits of one holder."""
+    return _("all") if holder.has_all_permits else str(holder.permits)
 
 
 def badge(state: str) -> SafeString:
@@ -112,11 +130,16 @@ def since(info: LockInfo) -> SafeString | None:
     return format_html('<time datetime="{}">{}</time>', info.since.isoformat(timespec="seconds"), text)
 
 
-def waiting(queues: int) -> str:
-    """The number of processes that wait for the lock."""
-    if not queues:
+def waiting(info: LockInfo) -> str:
+    """The number of processes, or of callers, that wait for the lock."""
+    count = info.waiting
+    if info.has_permits:
+        if not count:
+            return _("no caller")
+        return ngettext("%(count)d caller", "%(count)d callers", count) % {"count": count}
+    if not count:
         return _("no process")
-    return ngettext("%(count)d process", "%(count)d processes", queues) % {"count": queues}
+    return ngettext("%(count)d process", "%(count)d processes", count) % {"count": count}
 
 
 def command(info: LockInfo) -> SafeString:

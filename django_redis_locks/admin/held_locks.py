@@ -17,6 +17,7 @@ from ..inspection import LONGEST_PAGE
 from . import formatting
 from .filters import AliasFilter, StateFilter
 from .force_release import ForceReleaseMixin
+from .holds import holds_of
 from .queryset import PAGE, LockQuerySet, aliases, find
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
                     "shown_state",
                     "foreign",
                     "left",
+                    "permits",
                 )
             },
         ),
@@ -145,9 +147,11 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
             "foreign": bool(obj.info.foreign),
             "left": obj.info.left is not None,
             "task": obj.info.task_id is not None,
+            "permits": obj.info.has_permits,
         }
         fields = [field for field in lock[1]["fields"] if wanted.get(field, True)]
-        known = obj.info.holder is not None or obj.info.lease_left is not None
+        # The template lists the holders of permits
+        known = (obj.info.holder is not None or obj.info.lease_left is not None) and not obj.info.has_permits
         of_holder = [field for field in holder[1]["fields"] if field != "note" or _of_holder(obj, "note")]
         return [(lock[0], {"fields": fields}), *([(holder[0], {"fields": of_holder})] if known else []), more]
 
@@ -164,13 +168,17 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
         context["title"], context["subtitle"] = _("Lock"), None
         if obj is not None and obj.fence is not None and self.has_force_release_permission(request):
             context["force_release_url"] = self.force_release_url(request, obj)
+        if obj is not None and obj.info is not None and obj.info.has_permits:
+            context["holds"] = [
+                hold._replace(url=self.force_release_url(request, obj, hold.fence)) for hold in holds_of(obj)
+            ]
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     # Columns and fields
 
     @admin.display(description=_("key"), ordering="key")
-    def shown_key(self, lock: HeldLock) -> SafeString:
-        return formatting.key(lock.key, lock.info.task_id if lock.info else None)
+    def shown_key(self, lock: HeldLock) -> SafeString | None:
+        return formatting.key(lock.info) if lock.info else None
 
     @admin.display(description=_("key"))
     def whole_key(self, lock: HeldLock) -> str:
@@ -203,7 +211,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
 
     @admin.display(description=_("waiting"))
     def shown_waiting(self, lock: HeldLock) -> str:
-        return formatting.waiting(lock.waiting)
+        return formatting.waiting(lock.info) if lock.info else ""
 
     @admin.display(description=_("value found"))
     def foreign(self, lock: HeldLock) -> str:
@@ -212,6 +220,10 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     @admin.display(description=_("left to count down"))
     def left(self, lock: HeldLock) -> str | None:
         return None if lock.info is None or lock.info.left is None else str(lock.info.left)
+
+    @admin.display(description=_("in use"))
+    def permits(self, lock: HeldLock) -> str | None:
+        return formatting.permits_in_use(lock.info) or None if lock.info else None
 
     @admin.display(description=_("in the log"))
     def digest(self, lock: HeldLock) -> SafeString | None:

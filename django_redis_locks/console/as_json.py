@@ -26,7 +26,12 @@ def of_lock(info: LockInfo) -> Document:
         "state": info.state,
         "holder": holder and {name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note")},
         "holders": [
-            {name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note", "fence", "permits")}
+            {
+                **{name: getattr(holder, name) for name in ("host", "pid", "thread", "name", "note", "fence")},
+                "permits": "all" if holder.has_all_permits else holder.permits,
+                "held_for": round(info.seconds_held(holder), 3),
+                "lease_left": round(holder.lease_left, 3),
+            }
             for holder in info.holders
         ],
         "limit": info.limit,

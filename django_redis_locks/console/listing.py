@@ -85,25 +85,37 @@ def described(info: LockInfo) -> Iterator[str]:
         rows.append((_("left to count down"), str(info.left)))
     if info.limit is not None:
         rows.append((_("limit"), str(info.limit)))
-    if len(info.holders) > 1:
-        rows += [(_("holder"), _described_holder(holder)) for holder in info.holders]
-    elif info.holder is not None:
-        rows.append((_("holder"), distinct(str(info.holder))))
-    if info.since is not None:
-        rows.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
-        rows.append((_("for"), _span(info.held_for)) if info.holder is None else (_("held for"), _span(info.held_for)))
-    if info.lease_left is not None:
-        rows.append((_("lease left"), _span(info.lease_left)))
-    if info.fence is not None:
-        rows.append((_("fence"), str(info.fence)))
+    if info.has_permits:
+        rows += [(_("holder"), _described_holder(info, holder)) for holder in info.holders]
+    else:
+        rows += _described_hold(info)
     rows.append((_("waiting"), str(info.waiting)))
     yield from pairs(rows)
 
 
-def _described_holder(holder: Holder) -> str:
+def _described_hold(info: LockInfo) -> Iterator[tuple[str, str]]:
+    """The lines about the only hold, or about the state of a record."""
+    if info.holder is not None:
+        yield _("holder"), distinct(str(info.holder))
+    if info.since is not None:
+        yield _("since"), info.since.isoformat(sep=" ", timespec="seconds")
+        yield _("for") if info.holder is None else _("held for"), _span(info.held_for)
+    if info.lease_left is not None:
+        yield _("lease left"), _span(info.lease_left)
+    if info.fence is not None:
+        yield _("fence"), str(info.fence)
+
+
+def _described_holder(info: LockInfo, holder: Holder) -> str:
     """One of several holders."""
-    text = _("%(holder)s, fence %(fence)d, permits %(permits)d")
-    return text % {"holder": distinct(str(holder)), "fence": holder.fence, "permits": holder.permits}
+    text = _("%(holder)s, fence %(fence)d, permits %(permits)s, held for %(held_for)s, lease left %(left)s")
+    return text % {
+        "holder": distinct(str(holder)),
+        "fence": holder.fence,
+        "permits": _("all") if holder.has_all_permits else holder.permits,
+        "held_for": _span(info.seconds_held(holder)),
+        "left": _span(holder.lease_left),
+    }
 
 
 def _read(console: Console, options: Options) -> dict[str, Page]:

@@ -31,9 +31,13 @@ def release(console: Console, options: Options) -> int:
     console.say(_warning(info))
     if not options["yes"] and not console.confirmed(_("Release it? [y/N] ")):
         return _finish(console, info, _("Nothing was released."), released=False)
-    of_all = None if len(info.holders) > 1 else info.fence
-    fence = of_all if options["fence"] is None else options["fence"]
-    if inspection.force_release(key, using=alias, fence=fence, reason=options["reason"], actor=actor()):
+    shown: list[int | None] = [holder.fence for holder in info.holders]
+    fences = (shown or [info.fence]) if options["fence"] is None else [options["fence"]]
+    freed = [
+        inspection.force_release(key, using=alias, fence=fence, reason=options["reason"], actor=actor())
+        for fence in fences
+    ]
+    if any(freed):
         return _finish(console, info, _("It was released."), released=True)
     return _finish(console, info, _changed(inspection.find(key, alias)), released=False)
 

@@ -24,6 +24,10 @@ LARGEST_PID: Final = 2**32
 DETACHED: Final = "detached"
 """The name of the thread while a hold is on its way to another process."""
 
+ALL_PERMITS: Final = 1_000_000_000
+"""The permits of a read-write lock, which a writer takes. All versions must agree: with another number two writers would
+fit."""
+
 LONGEST_NOTE: Final = 200
 """The number of bytes of a note, in UTF-8."""
 
@@ -54,6 +58,11 @@ class Holder:
     max_hold: float | None = None
     note: str | None = None
     permits: int = 1
+
+    @property
+    def has_all_permits(self) -> bool:
+        """Whether it is the writer of a read-write lock."""
+        return self.permits >= ALL_PERMITS
 
     def __str__(self) -> str:
         text = self.host or "unknown host"

@@ -203,7 +203,7 @@ def test_key_with_markup_is_escaped_and_linked(client: Client, redis_locks: str)
             assert page.context["original"].fence == fence
             (button,) = re.findall(r'<a href="([^"]+)" class="redis-lock-force"', visible_text(page))
             confirm = client.get(unescape(button))
-            assert [one["lock"].fence for one in confirm.context["locks"]] == [fence]
+            assert [one.lock.fence for one in confirm.context["locks"]] == [fence]
             assert not any("<script>alert" in visible_text(shown) for shown in (response, page, confirm))
             assert "\u202e" not in visible_text(page)
             assert "{{ 7" in visible_text(page) or "7|add" not in key
@@ -266,7 +266,7 @@ def held_keys() -> list[str]:
 
 def confirmed(page: Any, reason: str = "it hangs") -> dict[str, Any]:
     """The data that the form of this page sends."""
-    chosen = [one["lock"] for one in page.context["locks"]]
+    chosen = [one.lock for one in page.context["locks"]]
     return {"lock": [lock.pk for lock in chosen], "fence": [str(lock.fence) for lock in chosen], "reason": reason}
 
 
@@ -307,7 +307,7 @@ def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> 
     many = [f"k{number}" for number in range(8)]
     held.update({key: in_thread(locks.lock(key, expire=60).acquire) for key in many})
     page = choose(client, *many)
-    assert [one["lock"].key for one in page.context["locks"]] == many
+    assert [one.lock.key for one in page.context["locks"]] == many
     assert held_keys() == ["a", "b", "c", *many]
     after = client.post(FORCE, confirmed(page), follow=True)
     assert page_messages(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
@@ -346,7 +346,7 @@ def test_forged_fence_or_missing_reason_releases_nothing(client: Client, held: A
     for reason in ("", "   ", "x" * 201, "nul\x00"):
         again = client.post(FORCE, confirmed(ask(client, "a"), reason))
         assert (again.status_code, bool(again.context["form"].errors)) == (200, True), reason
-        assert [one["lock"].key for one in again.context["locks"]] == ["a"]
+        assert [one.lock.key for one in again.context["locks"]] == ["a"]
         assert held_keys() == ["a", "b", "c"]
     assert not LogEntry.objects.exists()
 

@@ -18,6 +18,7 @@ from .index import FoundLatch, ListedRecord
 from .mutex_steps import KIND
 from .permit_steps import SEMAPHORE, PermitState
 from .requests import ForeignValue
+from .rwlock_steps import RWLOCK
 
 if TYPE_CHECKING:
     from .index import Inspection
@@ -84,6 +85,20 @@ class LockInfo:
         if self.holder is not None:
             return self.holder.fence
         return None if self.state == "done" else self.version
+
+    @property
+    def has_permits(self) -> bool:
+        """Whether it is a semaphore or a read-write lock, which may have several holders."""
+        return self.kind in (SEMAPHORE, RWLOCK)
+
+    def seconds_held(self, holder: Holder) -> float:
+        """Return for how long one of the holders has held it.
+
+        Args:
+            holder: one of ``holders``.
+        """
+        first = min((other.since for other in self.holders), default=holder.since)
+        return max(0.0, (self.held_for or 0.0) + first - holder.since)
 
     @property
     def since(self) -> datetime | None:
@@ -153,18 +168,24 @@ def info_of(
 def _info_of_permits(
     alias: str, key: str, inspection: Inspection, permits: PermitState, max_hold: Callable[[str], float]
 ) -> LockInfo:
-    """Describe permits by the hold that lasts longest, and the holder of the lease that ends first."""
+    """Describe permits by the hold that lasts longest, and the holder of the lease that ends first. They are overdue if
+    one of the holds is."""
     limit = permits.limit if permits.kind == SEMAPHORE else None
     if not permits.holders:
         return LockInfo(alias, key, default_name(key), "free", permits.kind, waiting=inspection.waiting, limit=limit)
     first = permits.holders[0]
     name = first.name or default_name(key)
     held_for = max(0.0, inspection.at - min(holder.since for holder in permits.holders))
+    usual = max_hold(name)
+    overdue = any(
+        inspection.at - holder.since > (usual if holder.max_hold is None else holder.max_hold)
+        for holder in permits.holders
+    )
     return LockInfo(
         alias,
         key,
         name,
-        "overdue" if held_for > max_hold(name) else "held",
+        "overdue" if overdue else "held",
         permits.kind,
         holder=first,
         held_for=held_for,

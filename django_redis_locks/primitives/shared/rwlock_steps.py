@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ...core.holder import ALL_PERMITS
 from ...core.write_hold import READ, WRITE, WriteHold
 from .permit_steps import PermitSteps
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 RWLOCK: Final = "rwlock"
 """The kind of a read-write lock."""
-
-ALL_PERMITS: Final = 1_000_000_000
-"""The permits of a key, which a writer takes. All versions must agree: with another number two writers would fit."""
 
 
 class ReadSteps(PermitSteps):
