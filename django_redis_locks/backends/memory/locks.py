@@ -81,7 +81,7 @@ def acquire_fair(store: Store, keys: tuple[str, ...], args: AcquireFair) -> list
         store.dequeue(waiters, address)
         return [*record.busy(), 0]
     else:
-        place = place or store.place_in_line(waiters)
+        place = place or store.place_in_line(waiters, address)
         if address:
             store.enqueue(waiters, address, place)
         return [*record.busy(), place]

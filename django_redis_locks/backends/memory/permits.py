@@ -175,7 +175,7 @@ def acquire(store: Store, keys: tuple[str, ...], args: steps.AcquirePermits) -> 
         return [-2, permits.set_limit]
     registered = place if waiter.address and keeps_place else 0
     if not waiter.address and place == 0:
-        registered = store.place_in_line(waiters)
+        registered = store.place_in_line(waiters, "")
     soonest = permits.first()
     holder = [1000, 0, 0, 1, ""] if soonest is None else permits.described(soonest)
     return [0, *holder, store.fences.get(counter, 0), other, registered]
@@ -195,7 +195,7 @@ def _register(store: Store, keys: tuple[str, ...], waiter: steps.PermitWaiter, k
     """Register the address of a request, or remove it. Return its place."""
     place = waiter.place
     if waiter.address and keeps_place:
-        place = store.enqueue(keys[2], waiter.address, place or store.place_in_line(keys[2]))
+        place = store.enqueue(keys[2], waiter.address, place or store.place_in_line(keys[2], waiter.address))
         store.heartbeats.setdefault(keys[3], {})[waiter.address] = monotonic() + waiter.waiter_ttl / 1000
     elif waiter.address and place != LAST:
         _forget(store, keys, waiter.address)

@@ -117,9 +117,11 @@ class Store:
         self.queues.setdefault(waiters, {})[address] = since
         return since
 
-    def place_in_line(self, waiters: str) -> int:
-        """Return the place of a new waiter of a wait queue: now, but behind all others."""
-        return max([micros(), *(1 + place for place in self.queues.get(waiters, {}).values())])
+    def place_in_line(self, waiters: str, address: str) -> int:
+        """Return the place of a waiter of a wait queue: that of its address if it is registered; otherwise now, but behind
+        all others."""
+        queue = self.queues.get(waiters, {})
+        return queue.get(address) or max([micros(), *(1 + place for place in queue.values())])
 
     def is_first_in_line(self, waiters: str, address: str, place: int) -> bool:
         """Return whether no other waiter is before a registered address, or before this place in line (0: the last)."""

@@ -36,7 +36,7 @@ if value then
       place = 0
       redis.call('ZREM', waiters, address)
     else
-      if place == 0 then place = place_in_line(waiters) end
+      if place == 0 then place = place_in_line(waiters, address) end
       if address then place = register_waiter(waiters, address, place, ARGV[6]) end
     end
     return {0, left, fence, since, holder, place}

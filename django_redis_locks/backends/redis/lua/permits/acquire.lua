@@ -47,7 +47,7 @@ local keeps_place = not (state.own or too_many or place == -1)
 local registered = 0
 if waits and keeps_place then
   -- uses register_waiter
-  if place == 0 then place = place_in_line(waiters) end
+  if place == 0 then place = place_in_line(waiters, address) end
   registered = register_waiter(waiters, address, place, may_be_silent)
   if registered ~= 0 then
     redis.call('ZADD', heartbeats, now + may_be_silent, address)

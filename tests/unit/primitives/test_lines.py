@@ -1,0 +1,53 @@
+"""The line of waiters in a store, request by request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_redis_locks import locks
+from django_redis_locks.core.queue_entry import Entry
+from django_redis_locks.core.queue_values import Attempt
+from django_redis_locks.primitives.shared.requests import Busy, Granted
+
+
+@pytest.fixture(params=["memory", "redis"], autouse=True)
+def store(request: pytest.FixtureRequest, settings: Any) -> None:
+    if request.param == "redis":
+        settings.REDIS_LOCKS = {"default": {"LOCATION": request.getfixturevalue("redis_url")}}
+    else:
+        settings.REDIS_LOCKS = {
+            "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": request.node.name}
+        }
+
+
+class Line:
+    """The requests of callers with one kind of lock. No process subscribes to their channels."""
+
+    def __init__(self, lock: Any) -> None:
+        self.steps = lock.spec.steps
+        self.call = lock.spec.performer.backend.call
+
+    def ask(self, token: str, place: int = 0, *, registers: bool = True, steps: Any = None) -> Any:
+        """Send the acquire of a caller, and return its parsed reply."""
+        steps = steps or self.steps
+        entry = Entry(f"channel:{token} 1 {token} 3000{steps.grant_terms} ", token, 3000) if registers else None
+        command = steps.acquire(token, "", Attempt(entry, place))
+        return command.parse(self.call(command))
+
+
+LOCKS = {
+    "fair": lambda: locks.fair_lock("line"),
+    "semaphore": lambda: locks.semaphore("line", limit=1),
+    "rwlock": lambda: locks.rwlock("line").write,
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_repetition_of_the_first_request_keeps_its_place(kind: str) -> None:
+    """[L32] [L34] Its reply was lost, so the caller doesn't know the place at which it is registered."""
+    line = Line(LOCKS[kind]())
+    assert isinstance(line.ask("holder", registers=False), Granted)
+    first, second, again = line.ask("first"), line.ask("second"), line.ask("first")
+    assert first.position.enqueued_at == again.position.enqueued_at < second.position.enqueued_at
