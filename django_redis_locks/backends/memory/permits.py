@@ -41,6 +41,11 @@ class Permits(StoredValue):
         """The permits in use."""
         return sum(self.permits.values())
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether no permit is free, whatever limit a request names."""
+        return bool(self.holds) and self.used >= self.limit_for(self.limit)
+
     def limit_for(self, limit: int) -> int:
         """Return the limit for a request."""
         if self.set_limit is not None:
@@ -118,7 +123,7 @@ def _grant(store: Store, keys: tuple[str, ...], permits: Permits, own: str = "",
             grantable = False
         if grantable:
             free = permits.limit_for(int(limit)) - permits.used
-            if int(wanted) > free and (on_message is not None or free <= 0):
+            if int(wanted) > free and (on_message is not None or permits.exhausted):
                 return notified, False
         _forget(store, keys, address)
         if on_message is None:

@@ -51,3 +51,11 @@ def test_repetition_of_the_first_request_keeps_its_place(kind: str) -> None:
     assert isinstance(line.ask("holder", registers=False), Granted)
     first, second, again = line.ask("first"), line.ask("second"), line.ask("first")
     assert first.position.enqueued_at == again.position.enqueued_at < second.position.enqueued_at
+
+
+def test_dead_waiter_that_knows_a_smaller_limit_keeps_no_other_waiting() -> None:
+    """[L37] [L33] A permit is free for callers that know the larger limit."""
+    line, old = Line(locks.semaphore("line", limit=4)), Line(locks.semaphore("line", limit=3))
+    assert isinstance(line.ask("holder", registers=False, steps=line.steps.with_permits(3)), Granted)
+    assert isinstance(old.ask("dead"), Busy)
+    assert isinstance(line.ask("newcomer"), Granted)

@@ -30,7 +30,8 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
     local free = grantable and limit_of(state, limit) - state.used
     local dead = false
     if grantable and permits > free then
-      local subscribers = free > 0 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+      local any_free = state.used == 0 or state.used < limit_of(state, state.limit)
+      local subscribers = any_free and redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
       dead = subscribers == 0
       if not dead then return notified, false end
     end
