@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.primitives.shared import latch_commands
-from tests.simulation.lock_rules import LONGEST_POLL, PROMPT, SLACK
+from tests.simulation.visit_rules import LONGEST_POLL, PROMPT, SLACK
 
 if TYPE_CHECKING:
     from django_redis_locks.core.commands import Command

@@ -13,8 +13,8 @@ from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, Lock
 from django_redis_locks.core import events, grant_stack
 from django_redis_locks.core.registry import registry
 from django_redis_locks.primitives.shared import acquire
-from tests.simulation.lock_rules import store_key
 from tests.simulation.scheduler import Interrupted, current
+from tests.simulation.visit_rules import store_key
 
 if TYPE_CHECKING:
     from tests.simulation.lock_world import LockWorld
