@@ -14,11 +14,18 @@ from tests.simulation.installation import Installation, installed
 from tests.simulation.job_world import JobWorld
 from tests.simulation.latch_world import LatchWorld
 from tests.simulation.lock_world import LockWorld
+from tests.simulation.permit_world import PermitWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld, "cache": CacheWorld, "latch": LatchWorld}
+WORLDS: dict[str, Callable[..., Any]] = {
+    "lock": LockWorld,
+    "job": JobWorld,
+    "cache": CacheWorld,
+    "latch": LatchWorld,
+    "permit": PermitWorld,
+}
 
 NO_TRIGGERS: frozenset[str] = frozenset()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from celery_locks import beat, job_record, submission, submit, take_key, task_settings
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
+from django_redis_locks.core.registry import registry
 from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.shared import acquire, release
@@ -89,6 +90,8 @@ class Installation:
         self.scheduler, self._server = scheduler, server
         outages._outages.clear()
         submission._duplicated.clear()
+        for grant in registry.grants():  # of processes that were killed, or that never released
+            registry.forget(grant)
         wait_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         tokens._tokens._source = "t", number

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 FREQUENT = ("signal", "signal", "stop")
 """Faults that are drawn more often than the others."""
 
+PARTS = ("records", "queues", "heartbeats", "indexes", "fences", "requests")
+"""The parts of the store that a snapshot has."""
+
 
 class Nemesis:
     """Injects faults into a world by its ``scheduler``, ``faults``, ``server``, ``processes`` and ``rules``."""
@@ -98,16 +101,15 @@ class Nemesis:
         """The server comes back empty."""
         self._restart(0.01)
         store = self.server.store
-        for part in (store.records, store.queues, store.indexes, store.values, store.fences, store.requests):
-            part.clear()
+        for part in (*PARTS, "values"):
+            getattr(store, part).clear()
         self._happens("wipe")
         self.world.rules.data_lost()
 
     def _set_back(self) -> None:
         """Take a snapshot, and restore the server from it later."""
         store = self.server.store
-        parts = ("records", "queues", "indexes", "fences", "requests")
-        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in parts}
+        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in PARTS}
         self.scheduler.at(self.scheduler.now + self.random.uniform(0.05, 3.0), lambda: self._restore(snapshot))
 
     def _restore(self, snapshot: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import cache_mutations, job_mutations, latch_mutations, lock_mutations
+from tests.simulation import cache_mutations, job_mutations, latch_mutations, lock_mutations, permit_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
 from tests.simulation.known_defects import FIXED_DEFECTS, KNOWN_DEFECTS, KnownDefect
 
@@ -21,6 +21,8 @@ CHUNKS = [
     *(("job", number) for number in range(2)),
     *(("cache", number) for number in range(2)),
     ("latch", 0),
+    ("permit", 0),
+    ("permit", 1),
 ]
 
 MAX_SEEDS = 2000
@@ -34,12 +36,13 @@ MUTATIONS = [
     *(("job", *entry, "") for entry in job_mutations.MUTATIONS),
     *(("cache", *entry) for entry in cache_mutations.MUTATIONS),
     *(("latch", *entry, "") for entry in latch_mutations.MUTATIONS),
+    *(("permit", *entry, "") for entry in permit_mutations.MUTATIONS),
 ]
 
 
 @pytest.mark.parametrize(("world", "chunk"), CHUNKS)
 def test_simulation_of_random_seeds_violates_no_rule(world: str, chunk: int, record_property: Any) -> None:
-    """[H1-H24] [F26] One holder per key; fences grow; waits end; nothing stays held; no waiter sleeps for a free
+    """[H1-H24] [L32-L37] [F26] One holder per key, and no more permits than the limit; fences grow; waits end; nothing stays held; no waiter sleeps for a free
     lock."""
     outcomes = []
     with simulator() as simulation:
