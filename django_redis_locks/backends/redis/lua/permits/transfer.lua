@@ -17,12 +17,14 @@ if not hold then return denied or 0 end
 local permits, stored = string.match(hold, '^(%d+) (%d+)')
 if fence == '0' then fence = stored end
 if holder ~= '' then holder = ' ' .. holder end
-local head, first, last = string.match(redis.call('HMGET', lock, 'permits')[1], '^(.* )(%d+) (%d+)$')
+local ended, state = unpack(redis.call('HMGET', lock, next_token, 'permits'))
+local head, used, first, last = string.match(state, '^(.* )(%d+) (%d+) (%d+)$')
+if ended then used = used - string.match(ended, '^%d+') end -- its lease has ended, and no step has dropped it yet
 local at = ARGV[4] == '1' and now + lease or tonumber(redis.call('ZSCORE', ends, token))
 redis.call('PEXPIRE', ends, last - now)
 redis.call('ZADD', ends, at, next_token)
 redis.call('ZREM', ends, token)
 redis.call('HDEL', lock, token)
 redis.call('HSET', lock, next_token, permits .. ' ' .. fence .. string.format('@%.0f', now - ARGV[6]) .. holder,
-  'permits', head .. string.format('%.0f %s', math.min(first, at), last))
+  'permits', head .. string.format('%d %.0f %s', used, math.min(first, at), last))
 return tonumber(fence)
