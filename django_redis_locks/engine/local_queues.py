@@ -128,7 +128,7 @@ class LocalQueues:
     def _drop_abandoned(self, queue: WaitQueue, lock_id: LockId, engine: QueueEngine) -> None:
         with self._mutex:
             by_line = self._queues.get(lock_id, {})
-            if by_line.get(queue.line) is queue and not queue.has_waiter():
+            if by_line.get(queue.line) is queue and queue.head() is None:
                 queue.report_leftovers(lock_id, engine)
                 del by_line[queue.line]
                 if not by_line:
@@ -149,7 +149,7 @@ class LocalQueues:
             by_line = self._queues.get(lock_id)
             if by_line is not None:
                 found = by_line.get(waiter.line)
-                if found is not None and not found.has_waiter():
+                if found is not None and (not found.waiters or found.head() is None):
                     del by_line[waiter.line]
                 if by_line:
                     self._drop_closed_loops(lock_id, by_line, engine)
@@ -178,7 +178,7 @@ class LocalQueues:
         waiters = queue.waiters
         if waiter in waiters:
             waiters.remove(waiter)
-        if queue.has_waiter():
+        if waiters and queue.head() is not None:
             queue.notify_head()
         else:
             queue.report_leftovers(waiter.lock_id, engine)
@@ -189,7 +189,7 @@ class LocalQueues:
         if lock_id in self._queues:
             with self._mutex:
                 queue = self._queues.get(lock_id, {}).get(effect.loop)
-                if queue is not None and queue.has_waiter():
+                if queue is not None and queue.head() is not None:
                     queue.handed = effect.handed
                     queue.notify_head()
                     # last: a holder that is interrupted before this has the maintenance thread free the lock
@@ -202,7 +202,7 @@ class LocalQueues:
         has no waiter."""
         with self._mutex:
             queue = self._queues.get(effect.lock_id, {}).get(effect.loop)
-            if queue is None or not queue.has_waiter():
+            if queue is None or queue.head() is None:
                 return None
             head = next((waiter for waiter in queue.waiters if waiter.terms is not None), None)
             channel = "" if head is None else engine.subscribed_channel(head.channel)
@@ -235,7 +235,7 @@ class LocalQueues:
         """Wake a queue that the store unregistered, because the lock may be free. Return False if it has no waiter."""
         with self._mutex:
             for queue in self._of(lock_id):
-                if queue.number == number and queue.has_waiter() and not queue.loop_closed():
+                if queue.number == number and queue.head() is not None and not queue.loop_closed():
                     queue.entry = None
                     queue.wake()
                     return True
@@ -246,9 +246,7 @@ class LocalQueues:
         unless a request with its token has claimed it: then only the message is late."""
         with self._mutex:
             for queue in self._of(lock_id):
-                if queue.number == number and queue.receive(token, fence):
-                    if not queue.has_waiter() or queue.loop_closed():
-                        queue.report_leftovers(lock_id, engine)
+                if queue.number == number and queue.receive(token, fence, lock_id, engine):
                     return
         engine.return_grant(lock_id, self._grant_keys.get(lock_id, ()), token, fence)
 
@@ -307,12 +305,10 @@ class LocalQueues:
             if pause is not None:
                 spread = random() * engine.tuning.max_jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
-            queue.drop_abandoned_heads()
             return queue.attempt(waiter, effect.until, engine)
 
     def continue_wait(self, effect: Wait, engine: QueueEngine) -> Attempt | float | None:
         """Continue a wait after a sleep. Returns as ``WaitQueue.attempt``."""
         with self._mutex:
             queue: WaitQueue = effect.waiter.queue
-            queue.drop_abandoned_heads()
             return queue.attempt(effect.waiter, effect.until, engine)

@@ -99,21 +99,15 @@ class WaitQueue(QueueOutage):
     """The time of the head's next attempt, unless a wake-up or a grant comes earlier."""
     conclusion: Any = None
     """What a head has learned that holds for its followers, too, so that they needn't ask."""
-    _number = ""
 
     def __init__(self, line: object, loop: object, keys: tuple[str, ...]) -> None:
         self.line = line
         self.loop = loop
         self.keys = keys
         self.waiters: list[Waiter] = []
-
-    @property
-    def number(self) -> str:
+        self.number = f"{mint_number():x}"
         """The number that identifies this queue of the process in the store. Numbers are never reused, because an entry
         of an earlier queue may be removed late, and that must not remove an entry of this queue."""
-        if not self._number:
-            self._number = f"{mint_number():x}"
-        return self._number
 
     def attempt(self, waiter: Waiter, until: float, engine: QueueEngine) -> Attempt | float | None:
         """Decide whether a waiter may try to acquire now.
@@ -122,18 +116,20 @@ class WaitQueue(QueueOutage):
             An ``Attempt`` if the waiter must send a request or adopt a lock; None if ``until`` is over; otherwise the
             seconds that it may sleep at most, on its ``event``.
         """
-        if self.waiters[0] is not waiter:
+        if self.waiters[0] is not waiter and self.head() is not waiter:
             now = clock.now()
             return self._sleep(waiter, until - now, engine) if now < until else None
-        handed, granted = self.handed, self.granted
         if self.wakeups == self.wakeups_seen:
-            adoptable = self._adoptable(waiter, engine)
-            if adoptable is not None:
-                waiter.attempt = Attempt(adopted=adoptable)
-                adoptable.adopter = waiter  # last: an interrupted caller that adopts a lock frees it
-                return waiter.attempt
-            if handed is None and granted is None and (now := clock.now()) < self.next_try and now < until:
-                return self._sleep(waiter, min(self.next_try, until) - now, engine)
+            if self.handed is None and self.granted is None:
+                now = clock.now()
+                if now < self.next_try and now < until:
+                    return self._sleep(waiter, min(self.next_try, until) - now, engine)
+            else:
+                adoptable = self._adoptable(waiter, engine)
+                if adoptable is not None:
+                    waiter.attempt = Attempt(adopted=adoptable)
+                    adoptable.adopter = waiter  # last: an interrupted caller that adopts a lock frees it
+                    return waiter.attempt
         return self._new_request(waiter, until, engine)
 
     def _adoptable(self, waiter: Waiter, engine: QueueEngine) -> HandedOverLock | DirectGrant | None:
@@ -196,7 +192,7 @@ class WaitQueue(QueueOutage):
 
     def record_reply(self, waiter: Waiter, position: QueuePosition) -> None:
         """Record the store's reply to the waiter's last attempt, if it made one."""
-        if self.has_own_line:
+        if self.line is not self.loop:  # the queue of a single waiter
             self.place = self.place or position.enqueued_at
         attempt = waiter.attempt
         if attempt is None:
@@ -238,15 +234,12 @@ class WaitQueue(QueueOutage):
         """Whether this is the queue of a single waiter."""
         return self.line is not self.loop
 
-    def drop_abandoned_heads(self) -> None:
-        """Remove heads whose caller is gone: an exception interrupted their leaving."""
+    def head(self) -> Waiter | None:
+        """Return the first waiter, or None if no caller waits here. Waiters before it are removed if their caller is gone:
+        an exception interrupted their leaving."""
         while self.waiters and self.waiters[0].caller() is None:
             self.record_no_reply(self.waiters.pop(0))
-
-    def has_waiter(self) -> bool:
-        """Return whether a caller waits here."""
-        self.drop_abandoned_heads()
-        return bool(self.waiters)
+        return self.waiters[0] if self.waiters else None
 
     def record_no_reply(self, waiter: Waiter) -> None:
         """Record that the waiter's last attempt got no reply. If a lock was handed over or granted to it, the next head
@@ -271,10 +264,9 @@ class WaitQueue(QueueOutage):
 
     def notify_head(self) -> None:
         """Wake the head."""
-        if self.has_waiter():
-            event = self.waiters[0].event
-            if event is not None:
-                event.set()
+        head = self.head()
+        if head is not None and head.event is not None:
+            head.event.set()
 
     def loop_closed(self) -> bool:
         """Return whether the queue's event loop was closed without cancelling the tasks that wait here."""
@@ -294,11 +286,16 @@ class WaitQueue(QueueOutage):
         self.wakeups += 1
         self.notify_head()
 
-    def receive(self, token: str, fence: int) -> bool:
+    def receive(self, token: str, fence: int, lock_id: LockId, engine: QueueEngine) -> bool:
         """Record that the store granted the lock to the entry of this queue, and wake the head. Return False if the
         grant isn't to this entry, or has ended."""
-        if self.entry is None or self.entry.token != token or fence < self.entry.fence:
+        entry = self.entry
+        if entry is None or entry.token != token or fence < entry.fence:
             return False
-        self.granted, self.entry = DirectGrant(self.entry, fence), None
-        self.notify_head()
+        self.granted, self.entry = DirectGrant(entry, fence), None
+        head = self.head()
+        if head is None or (self.loop is not None and self.loop_closed()):
+            self.report_leftovers(lock_id, engine)
+        elif head.event is not None:
+            head.event.set()
         return True

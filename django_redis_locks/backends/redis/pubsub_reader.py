@@ -80,7 +80,7 @@ class PubSubReader:
                     break
             elif self._shared.epoll.poll(left):
                 with self._shared.mutex:
-                    self._receive(self._shared)
+                    self._parse(self._shared.receive())
         return self.received != before
 
     def wait(self, event: ThreadEvent, seconds: float) -> None:
@@ -133,8 +133,8 @@ class PubSubReader:
         try:
             if not shared.mutex.acquire(blocking=False):
                 return False
-            self._receive(shared)
-            shared.release_mutex()
+            self._parse(shared.receive())
+            shared.mutex.release()
         except BaseException as failure:
             shared.release_mutex()
             interrupt(self._sock)
@@ -143,14 +143,12 @@ class PubSubReader:
             return False
         return True
 
-    def _receive(self, shared: _SharedSocket) -> None:
+    def _parse(self, data: bytes | None) -> None:
+        """Handle the messages in these bytes, of which there are none if another thread was faster."""
         if self._error is not None:
             raise self._error
-        data = shared.receive()
-        if data is not None:
-            self._parse(data)
-
-    def _parse(self, data: bytes) -> None:
+        if data is None:
+            return
         if not data:
             raise ConnectionResetError("the server closed the connection")
         for message in self._parser.feed(data):
@@ -191,35 +189,42 @@ class _SharedSocket:
         self._sock = sock
         self._fd = sock.fileno()
         self.epoll.register(self._fd, select.EPOLLIN)
-        self._reader: dict[str, tuple[ThreadEvent, int]] = {}
+        self._reader: tuple[ThreadEvent, int] | None = None  # the waiter that reads, and its thread
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
         self._poll.register(self.wake_up.fd, select.POLLIN)
 
     def take_over(self, event: ThreadEvent) -> bool:
         """Let the waiter of an event read instead of the subscriber's thread. Return False if another waiter does."""
-        reader, thread = self._reader.setdefault("reader", (event, get_ident()))
-        if reader is event:
-            self._enable(0)
-            return True
-        if thread == get_ident():  # a signal handler waits, and has interrupted the reader
-            self._enable(select.EPOLLIN)
+        thread = get_ident()
+        if not self.closed:
+            with self._descriptor_mutex:
+                if not self.closed:
+                    if self._reader is None:
+                        self._reader = event, thread
+                        self.epoll.modify(self._fd, 0)  # wakes the subscriber's thread only for a broken connection
+                        return True
+                    if self._reader[1] == thread:  # a signal handler waits, and has interrupted the reader
+                        self.epoll.modify(self._fd, select.EPOLLIN)
         return False
 
     def give_back(self, event: ThreadEvent) -> None:
         """Let the subscriber's thread read, if the waiter of this event was to. May be called twice."""
         event.on_set = None
-        if self._reader.get("reader", (None,))[0] is event:
-            self._enable(select.EPOLLIN)
-            self._reader.clear()
+        if self._reader is not None and self._reader[0] is event:
+            self._enable()
+            self._reader = None
 
     def poll(self, seconds: float) -> bool:
         """Wait in the reader until the socket is readable, or the reader's event is set. Return whether the socket is
         readable."""
-        ready = [fd for fd, _ in self._poll.poll(1000 * min(seconds, _LONGEST_POLL))]
-        if self.wake_up.fd in ready and not self.closed:  # a forked child shares the parent's
-            self.wake_up.clear()
-        return self._fd in ready
+        readable = False
+        for fd, _ in self._poll.poll(1000 * min(seconds, _LONGEST_POLL)):
+            if fd == self._fd:
+                readable = True
+            elif not self.closed:  # a forked child shares the parent's
+                self.wake_up.clear()
+        return readable
 
     def receive(self) -> bytes | None:
         """Return the bytes that have arrived, b"" at the end of the connection, or None if another thread was faster.
@@ -252,12 +257,12 @@ class _SharedSocket:
             self.closed = True
         self.wake_up.set()
 
-    def _enable(self, events: int) -> None:
-        """Choose for which events of the socket the subscriber's thread is woken, besides a broken connection."""
+    def _enable(self) -> None:
+        """Wake the subscriber's thread whenever the socket is readable."""
         if not self.closed:
             with self._descriptor_mutex:
                 if not self.closed:
-                    self.epoll.modify(self._fd, events)
+                    self.epoll.modify(self._fd, select.EPOLLIN)
 
 
 class _WakeUp:

@@ -83,7 +83,7 @@ _QUEUE_ATTRIBUTES = (
 )
 """The other attributes of a queue that are part of its fingerprint."""
 
-_KNOWN_QUEUE_ATTRIBUTES = {*_QUEUE_COUNTERS, *_QUEUE_ATTRIBUTES, "_number", "failure", "keys"}
+_KNOWN_QUEUE_ATTRIBUTES = {*_QUEUE_COUNTERS, *_QUEUE_ATTRIBUTES, "failure", "keys"}
 
 
 class Fingerprinter:

@@ -191,7 +191,6 @@ class Process:
         elif isinstance(effect, Wait):
             environment.queue_number = contender.queue_number
             attempt = self.engine._queues.begin_wait(effect, self.engine)
-            effect.waiter.queue.number  # noqa: B018 - assigns the queue's number now, not at its first use
             contender.queue_number = 0
             if isinstance(attempt, float):
                 contender.effect = Wait(effect.waiter, effect.until)

@@ -66,7 +66,7 @@ class Connection:
     def waits(self) -> bool:
         """Whether a waiting thread reads."""
         assert self.reader._shared is not None
-        return bool(self.reader._shared._reader)
+        return self.reader._shared._reader is not None
 
     def receives(self) -> bool:
         """Whether the subscriber's thread handles a message, or finds the connection broken."""
