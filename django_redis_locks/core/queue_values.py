@@ -4,7 +4,7 @@ over or granted to it."""
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from . import clock, events
 from .hold import validity
@@ -82,19 +82,15 @@ class HandedOverLock:
     Attributes:
         hold: the previous hold; its token is still in the store.
         make_release_command: makes the command that frees the lock if it still has a token.
-        make_reply: returns the reply that the store would give to a waiter that adopts the lock with its token.
         adopter: the waiter that adopts it. The lock belongs to the queue until the adoption is recorded.
         adoption_unanswered: a request to take it over wasn't answered, so a missing token doesn't prove a loss.
     """
 
-    __slots__ = ("adopter", "adoption_unanswered", "hold", "make_release_command", "make_reply")
+    __slots__ = ("adopter", "adoption_unanswered", "hold", "make_release_command")
 
-    def __init__(
-        self, hold: Hold, make_release_command: Callable[[str], Command[int]], make_reply: Callable[[], Any]
-    ) -> None:
+    def __init__(self, hold: Hold, make_release_command: Callable[[str], Command[int]]) -> None:
         self.hold = hold
         self.make_release_command = make_release_command
-        self.make_reply = make_reply
         self.adopter: Waiter | None = None
         self.adoption_unanswered = False
 
@@ -102,6 +98,12 @@ class HandedOverLock:
     def token(self) -> str:
         """The token that is still in the store."""
         return self.hold.token
+
+    @property
+    def fence(self) -> int:
+        """The fence of the waiter that adopts the lock without a request: it is reserved."""
+        assert self.hold.fence is not None  # noqa: S101 - it was held
+        return self.hold.fence + 1
 
     def rejected(self, attempt: Attempt) -> None:
         """Record that the attempt wasn't completed, so that the next waiter sends a request."""
@@ -118,6 +120,7 @@ class HandedOverLock:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
+@final
 class DirectGrant:
     """A lock that the store granted to the entry of a local queue. The head of that queue adopts it.
 
@@ -152,10 +155,6 @@ class DirectGrant:
         if entry.invalid or waiter.lease < entry.lease:
             return False
         return self.deadline - clock.now() > 2 / 3 * entry.lease / 1000
-
-    def make_reply(self) -> tuple[DirectGrant, float, bool]:
-        """Return the reply of an attempt that adopts the lock: no request is sent."""
-        return self, clock.now(), False
 
 
 LAST: Final = -1

@@ -6,6 +6,7 @@ import dataclasses
 import random
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -55,6 +56,15 @@ class Released(NamedTuple):
     replies: tuple[int, ...]
 
 
+@dataclass
+class BusyReply:
+    """A ``Busy`` whose holder is parsed."""
+
+    lease_left: float
+    holder: Any
+    position: QueuePosition
+
+
 class Side:
     """One backend, with the fences of its replies: only their order is comparable."""
 
@@ -101,8 +111,8 @@ class Side:
                 return AllGranted(tuple(map(self.rank, fences)))
             case Refused(number, verdict):
                 return Refused(number, self.comparable(verdict))
-            case Busy(lease_left, holder, position):
-                return Busy(lease_left, self.comparable(holder), position)
+            case Busy(lease_left, _, position):
+                return BusyReply(lease_left, self.comparable(answer.holder), position)
             case Holder(fence=fence):
                 return dataclasses.replace(answer, fence=self.rank(fence))
             case Record(version, fields, lease_left):
@@ -138,7 +148,7 @@ class RandomCommands:
 
     def learn(self, key: str, answer: Any) -> None:
         match answer:
-            case Granted(rank) | Busy(holder=Holder(fence=rank)) | (_, Record(version=rank), _):
+            case Granted(rank) | BusyReply(_, Holder(fence=rank)) | (_, Record(version=rank), _):
                 self.latest[key] = rank
 
     def learn_fence(self, key: str, value: bytes | None) -> None:
@@ -183,7 +193,7 @@ class RandomCommands:
         attempt = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
-            handed = HandedOverLock(hold, steps.release, lambda: None) if self.chance.random() < 0.4 else None
+            handed = HandedOverLock(hold, steps.release) if self.chance.random() < 0.4 else None
             attempt = Attempt(Entry(self.address(), token), self.enqueued_at(), handed=handed)
         command = steps.acquire(token, "", attempt)
         holder_text = self.chance.choice(
@@ -418,7 +428,7 @@ def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
             return name, type(verdict).__name__
         case Granted(_, free, position):
             return name, "granted", free, position.other_queues
-        case Busy(position=position) if name.startswith("lock/acquire"):
+        case BusyReply(_, _, position) if name.startswith("lock/acquire"):
             return name, "busy", bool(position.enqueued_at), position.other_queues
         case LatchReply(left, there, _, _, position):
             return name, bool(left), there, bool(position.enqueued_at)
@@ -443,7 +453,7 @@ KINDS = {
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
     ("lock/transfer", "granted", False, False),
     ("lock/transfer", "NoneType"),
-    *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
+    *(("lock/inspect", kind) for kind in ("NoneType", "BusyReply", "ForeignValue")),
     *(("waiters/unregister", answer) for answer in (0, 1, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
     *((f"record/{step}", False, there, False) for step in ("put", "touch", "drop") for there in _BOOLEANS),

@@ -220,12 +220,13 @@ def grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold |
         events.emit(events.Contended(spec.key, spec.name, spec.alias, request.waited))
     if not request.raise_if_busy:
         return None
-    holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
+    holder = verdict.holder
+    held = f", held by {holder}" if holder is not None else ""
     raise LockNotAcquired(
-        f"lock {spec.name!r} is busy{holder}; waited {request.waited:.3f} s",
+        f"lock {spec.name!r} is busy{held}; waited {request.waited:.3f} s",
         waited=request.waited,
         retry_after=verdict.lease_left,
-        holder=verdict.holder,
+        holder=holder,
         **spec.error_context,
     )
 

@@ -229,7 +229,7 @@ class BaseLock(LockObject):
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """Return a function that makes the first renewal of an adopted lock, as ``LockSteps.adopt``."""
-        return self.spec.steps.adopt(hold)
+        return self.spec.adopt_command(hold)
 
     def _report_forced(self, freed: bool, reason: str, actor: str) -> bool:
         if freed:

@@ -131,7 +131,7 @@ def _end_attempt(spec: LockSpec, grant: Grant, attempt: object) -> None:
             spec.perform(_undoing(spec, _give_back(spec, hold)))
         granted = hold.deadline - hold.since if hold.unconfirmed else 0.0
         if hold.renew_until or hold.on_lost is not None or granted:
-            spec.performer.watch(hold, spec.steps.adopt(hold), hold.lease, granted)
+            spec.performer.watch(hold, spec.adopt_command(hold), hold.lease, granted)
     hold.detaching = None
 
 

@@ -34,7 +34,7 @@ def extending(spec: LockSpec, hold: Hold, lease: int, wait: float = 0.0) -> Prog
     limits = spec.options.call_limits
     if wait > limits.refused:
         limits = limits._replace(refused=wait)
-    renew = spec.steps.adopt(hold) if hold.unconfirmed else spec.steps.renew
+    renew = spec.adopt_command(hold) if hold.unconfirmed else spec.steps.renew
     reply, sent, _ = yield from spec.sending(renew(hold.token, lease), hold.deadline, limits)
     if not reply:
         if hold.state is not State.HELD:  # by a release of this process, in another thread

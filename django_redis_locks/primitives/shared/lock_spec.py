@@ -46,6 +46,14 @@ class LockSpec(StoredObject):
         options, thread = self.options, owners.name_of(owner)
         return holders.describe(forks.known_pid, thread, self.name, options.metadata, options.holder_extras)
 
+    def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        """Return the function that makes the first renewal of an adopted lock, as ``LockSteps.adopt`` does. The holder is
+        the owner of the hold, if that still exists."""
+        owner: Any = hold.owner()
+        options, thread = self.options, "" if owner is None else owners.name_of(owner)
+        text = holders.describe(forks.known_pid, thread, self.name, options.metadata, options.holder_extras)
+        return self.steps.adopt(hold, text)
+
     def detached_holder_text(self) -> str:
         """Return the description that is stored with a lock without an owner, between ``detach`` and ``attach``. It has
         no process id, because that process may end."""

@@ -75,9 +75,10 @@ class LockSteps(Protocol):
         """Extend the lease. Its reply is whether the lock is held with this token. ``own_keys`` of the command says how
         the renewals of several locks are merged."""
 
-    def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+    def adopt(self, hold: Hold, holder: str) -> Callable[[str, int], Command[bool]]:
         """Return a function like ``renew``, for a hold that was handed over within this process or granted to it as a
-        waiter, so that the store may not know its holder yet. From then on the next hold has to send a request."""
+        waiter, so that the store may not know its holder yet. From then on the next hold has to send a request.
+        ``holder`` is the description that is stored."""
 
     def transfer(
         self, token: str, next_token: str, lease: int, may_shorten: bool, holder: str, fence: int = 0, age: int = 0

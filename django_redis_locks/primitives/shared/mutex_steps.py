@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ...core import clock, forks, owners
+from ...core import clock
 from ...core import holder as holders
 from ...core.commands import Command
 from ...core.hold import Hold
@@ -38,7 +38,7 @@ from ...core.steps.locks import (
     UnregisterWaiter,
 )
 from .record_values import queued_index
-from .requests import NOT_QUEUED, SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands
+from .requests import SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,12 +119,9 @@ class MutexSteps:
         listed = (keys.lock, keys.index_key) if self._options.index else (keys.lock,)
         return Command("lock/renew", listed, RenewLocks(lease, (token,)), parse_renew, own_keys=1)
 
-    def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+    def adopt(self, hold: Hold, holder: str) -> Callable[[str, int], Command[bool]]:
         """Return a function of a token and a lease that makes the first renewal of an adopted lock. It also stores the
         holder and the fence of this hold."""
-        owner: Any = hold.owner()
-        thread, options = "" if owner is None else owners.name_of(owner), self._options
-        holder = holders.describe(forks.known_pid, thread, self._name, options.metadata, options.holder_extras)
         # The values of the hold, not the hold: it is renewed only while its grants reference it
         return partial(self._adopt, fence=hold.fence or 0, since=hold.since, holder=holder)
 
@@ -161,14 +158,16 @@ def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
     outcome = parse_array(reply)[0]
     if outcome == 1:
         _, fence, free, *position = reply
-        return Granted(parse_int(fence), parse_bool(free), _parse_position(*position))
+        return Granted(parse_int(fence), parse_bool(free), _parse_position(0, *position))
     if outcome == 0:
-        return Busy(reply[1] / 1000, _parse_holder(reply[1:5]), _parse_position(*reply[5:]))
+        _, left, fence, _, _, *position = reply
+        found = _parse_position(parse_int(fence), *position)
+        return Busy(left / 1000, partial(_parse_holder, reply[1:5]), found)
     return _parse_foreign_value(reply)
 
 
-def _parse_position(enqueued_at: Any = 0, others: Any = 0) -> QueuePosition:
-    return QueuePosition(parse_int(enqueued_at), parse_bool(others)) if enqueued_at or others else NOT_QUEUED
+def _parse_position(fence: int, enqueued_at: Any = 0, others: Any = 0) -> QueuePosition:
+    return QueuePosition(parse_int(enqueued_at), parse_bool(others), 0.0, fence)
 
 
 def _parse_foreign_value(reply: Any) -> ForeignValue:

@@ -14,7 +14,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from ...core import clock, forks, owners
+from ...core import clock
 from ...core import holder as holders
 from ...core.commands import Command
 from ...core.hold import Hold
@@ -24,7 +24,7 @@ from ...core.queue_values import QueuePosition
 from ...core.replies import parse_array, parse_bool, parse_freed, parse_int, parse_text, parse_time
 from ...core.steps import permits as steps
 from ...core.steps.locks import TransferLock
-from .requests import SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands, TooManyPermits
+from .requests import SMALLEST_FENCE, Busy, ForeignValue, Granted, PreparedCommands, TooManyPermits, no_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,12 +169,9 @@ class PermitSteps:
             "permits/renew", (lock, ends, *index), steps.RenewPermits(lease, (token,)), parse_renew, own_keys=2
         )
 
-    def adopt(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+    def adopt(self, hold: Hold, holder: str) -> Callable[[str, int], Command[bool]]:
         """Return a function of a token and a lease that makes the first renewal of permits that were granted to a waiter.
         It also stores the holder."""
-        owner: Any = hold.owner()
-        thread = "" if owner is None else owners.name_of(owner)
-        holder = holders.describe(forks.known_pid, thread, self._name, self._options.metadata)
         # The values of the hold, not the hold: it is renewed only while its grants reference it
         return partial(self._adopt, fence=hold.fence or 0, since=hold.since, holder=holder)
 
@@ -230,8 +227,8 @@ class PermitSteps:
             self._compare(parse_int(other_limit))
             # a grant to this waiter has a larger fence than all before
             position = QueuePosition(parse_int(place), fence=parse_int(last_fence) + 1)
-            found = _parse_hold(left, fence, since, permits, holder)
-            return Busy(left / 1000, found if found.fence else None, position)
+            found = partial(_parse_hold, left, fence, since, permits, holder) if parse_int(fence) else no_holder
+            return Busy(left / 1000, found, position)
         if outcome == -2:
             return TooManyPermits(parse_int(values[0]))
         return _parse_foreign_value(reply)

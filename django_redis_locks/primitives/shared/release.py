@@ -18,7 +18,6 @@ from ...core.queue_values import HandedOverLock
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .extend import aextend_grant, extend_grant
-from .requests import Granted
 from .retry import FirstReply, retry_command
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ...core.grant import Grant
     from ...core.prepared import PreparedCommand
     from .lock_spec import LockSpec, SpecifiedLock
-    from .retry import CommandReply
 
 
 _FREED = (1, 2)
@@ -184,15 +182,9 @@ def _handing_over(spec: LockSpec, hold: Hold, loop: object) -> Program[bool]:
     if hold.hand_overs >= spec.performer.tuning.max_hand_overs:
         hold.entry = yield Requeue(spec.lock_id, loop)
     else:
-        handed: bool = yield HandOver(HandedOverLock(hold, spec.steps.release, partial(_adopted_reply, hold)), loop)
+        handed: bool = yield HandOver(HandedOverLock(hold, spec.steps.release), loop)
         return handed
     return False
-
-
-def _adopted_reply(hold: Hold) -> CommandReply:
-    """Return the reply that the store would give to the next hold, whose fence is reserved. No request is sent."""
-    assert hold.fence is not None  # noqa: S101 - it was held
-    return Granted(hold.fence + 1, free=False), clock.now(), False
 
 
 # In the background

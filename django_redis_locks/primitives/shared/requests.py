@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core import forks, owners, tokens
 from ...core import holder as holders
+from ...core.commands import PARSE_ERRORS
 from ...core.hold import mint_id
 from ...core.queue_values import QueuePosition
 from ...core.tuning import BACKEND_WAIT
@@ -86,13 +87,27 @@ class Granted:
     position: QueuePosition = NOT_QUEUED
 
 
+def no_holder() -> None:
+    """The ``read_holder`` of a verdict without a holder."""
+    return
+
+
 @dataclass(slots=True)
 class Busy:
-    """Another holder has the lock, for ``lease_left`` more seconds unless it is renewed."""
+    """Another holder has the lock, for ``lease_left`` more seconds unless it is renewed. ``read_holder`` parses its
+    description, which most waiters never need."""
 
     lease_left: float
-    holder: Holder | None
+    read_holder: Callable[[], Holder | None] = no_holder
     position: QueuePosition = NOT_QUEUED
+
+    @property
+    def holder(self) -> Holder | None:
+        """The holder; None if the reply doesn't have one, or not a valid one."""
+        try:
+            return self.read_holder()
+        except PARSE_ERRORS:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

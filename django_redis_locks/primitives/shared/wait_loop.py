@@ -9,7 +9,7 @@ from ...core import clock
 from ...core.commands import Command, Program
 from ...core.effects import LeaveQueue, Performer, Subscribe, Wait
 from ...core.errors import LockBackendError
-from ...core.queue_values import Attempt, DirectGrant, HandedOverLock, Waiter
+from ...core.queue_values import Attempt, Waiter
 from .retry import retry_command
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Requester(Protocol[W_contra, V_co]):
 
 class Turns:
     """The turns of one caller to ask the store: those of its place in the queue of this process. Without a waiter it has
-    one turn. Its public methods are programs, except ``adopt``.
+    one turn. Its public methods are programs.
 
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for. It may
     have been sent before; unless its reply is still to be read, the caller begins with a wait.
@@ -73,23 +73,17 @@ class Turns:
         """Wait for the first turn. Returns the attempt, or None if there is none before ``give_up``."""
         if self._waiter is None or self.uncontended:
             return UNQUEUED
-        return (yield from Wait(self._waiter, self.give_up))
+        attempt: Attempt | None = yield Wait(self._waiter, self.give_up)
+        return attempt
 
     def ask(self, command: Command[Any], limits: RetryLimits) -> Program[CommandReply]:
         """Send the command of this turn until it is answered."""
         request, waiter = self._request, self._waiter
         request.position, request.maybe_executed = None, True
         first, request.first = request.first, None
+        self.asked = True
         outage = None if waiter is None else waiter.queue
-        reply = yield from retry_command(command, self.give_up, limits, outage, self._performer.tuning, first)
-        self.asked = True
-        return reply
-
-    def adopt(self, adopted: HandedOverLock | DirectGrant) -> CommandReply:
-        """Return the reply of a turn that adopts a lock. No request is sent."""
-        self._request.position, self._request.maybe_executed = None, False
-        self.asked = True
-        return adopted.make_reply()
+        return retry_command(command, self.give_up, limits, outage, self._performer.tuning, first)
 
     def next(self, attempt: Attempt, pause: float) -> Program[Attempt | None]:
         """Wait for the next turn: until a wake-up, or for ``pause`` seconds. Returns the attempt, or None if there is none
@@ -97,17 +91,19 @@ class Turns:
         request, waiter, tuning = self._request, self._waiter, self._performer.tuning
         if waiter is None or (now := clock.now()) >= self.give_up:
             return None
+        later: float | None = None
         if self.uncontended:
             self.uncontended = False
-            position, request.position = request.position, None
-            return (yield from Wait(waiter, self.give_up, None, position))
-        if not attempt.address and not self.subscribed:
-            self.subscribed = True
-            # a change before the subscription sent no message
-            seconds = min(tuning.subscribe_timeout, self.give_up - now)
-            pause = 0.0 if (yield Subscribe(waiter.channel, seconds)) else pause
+        else:
+            if attempt.entry is None and not self.subscribed:
+                self.subscribed = True
+                # a change before the subscription sent no message
+                seconds = min(tuning.subscribe_timeout, self.give_up - now)
+                pause = 0.0 if (yield Subscribe(waiter.channel, seconds)) else pause
+            later = min(tuning.max_poll_interval, pause)
         position, request.position = request.position, None  # passed on once: a wake-up may come between
-        return (yield from Wait(waiter, self.give_up, min(tuning.max_poll_interval, pause), position))
+        turn: Attempt | None = yield Wait(waiter, self.give_up, later, position)
+        return turn
 
     def end(self, pause: float | None = None) -> Program[None]:
         """Leave the queue. ``pause`` is the time in seconds after which the next waiter asks; None for no change.
@@ -122,7 +118,7 @@ class Turns:
                 most = self._performer.tuning.max_poll_interval
                 yield LeaveQueue(waiter, None if pause is None else min(most, pause), request.position)
             request.waiter = None
-            if not self.asked and waiter.queue is not None and waiter.queue.failure is not None:
+            if pause is None and not self.asked and waiter.queue is not None and waiter.queue.failure is not None:
                 raise LockBackendError(waiter.queue.failure, transient=True)
         request.waited = clock.now() - self.begin
 

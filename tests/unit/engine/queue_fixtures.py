@@ -34,9 +34,7 @@ def handed_over_lock(reserved_fences: int = 0) -> HandedOverLock:
     hold = a_hold(LOCK_ID, clock.now())
     hold.confirmed_at += 60  # recent enough for a local take-over on a slow machine, too
     hold.reserved_fences = reserved_fences
-    return HandedOverLock(
-        hold, lambda token: pytest.fail("it is not to be freed"), lambda: pytest.fail("it is not to be entered")
-    )
+    return HandedOverLock(hold, lambda token: pytest.fail("it is not to be freed"))
 
 
 class FakeEngine:

@@ -56,9 +56,8 @@ _PAST_ALIKE = {"next_try", "begin"}
 
 _DEAD_LOCALS = {
     "retry_command": {"reply", "text", "now", "left"},
-    "_taking_turns": {"command", "outcome_unknown", "sent"},
-    "ask": {"reply"},
-    "next": {"now", "position", "seconds"},
+    "acquiring": {"command", "hold", "outcome_unknown", "pause", "sent", "verdict"},
+    "next": {"later", "now", "position", "seconds"},
     "acquiring_straight": {"grant", "reply"},
     "releasing_straight": {"first", "reply", "sent"},
     "releasing": {"_", "first"},

@@ -367,7 +367,7 @@ def test_lock_that_an_attempt_without_reply_may_have_adopted_is_not_reported_as_
     scenario: Scenario, emitted: list[events.Event]
 ) -> None:
     """[H3] The store can't distinguish the two cases."""
-    handed = HandedOverLock(scenario.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
+    handed = HandedOverLock(scenario.process.hold(), lambda token: pytest.fail("nothing frees it"))
     handed.report_vanished()
     handed.rejected(Attempt())
     handed.report_vanished()
@@ -411,6 +411,6 @@ def test_reply_of_acquire_is_parsed() -> None:
         parse_acquire(1)  # fences are larger
     busy = parse_acquire([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(busy, Busy)
-    assert (busy.lease_left, busy.position) == (1.5, QueuePosition(1_700_000_000_000_001, True))
+    assert (busy.lease_left, busy.position) == (1.5, QueuePosition(1_700_000_000_000_001, True, fence=7))
     assert busy.holder is not None
     assert (busy.holder.fence, busy.holder.since, busy.holder.host) == (7, 1_700_000_000.0, "host")
