@@ -7,7 +7,7 @@ constants.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 RESERVED_FENCES: Final = 15
@@ -136,10 +136,11 @@ class Tuning:
     max_queued_notices: int = 10_000
     max_thread_sleep: float = 3600.0
 
-    @property
-    def waiter_ttl(self) -> int:
-        """The milliseconds without a request after which a process is removed from the store's wait queue."""
-        return round(2000 * self.max_poll_interval)
+    waiter_ttl: int = field(init=False)
+    """The milliseconds without a request after which a process is removed from the store's wait queue."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "waiter_ttl", round(2000 * self.max_poll_interval))
 
 
 DEFAULT: Final = Tuning()

@@ -245,7 +245,7 @@ class LocalQueues:
         """Record in a queue that the store granted the lock to it. If no queue expects the grant, the lock is freed,
         unless a request with its token has claimed it: then only the message is late."""
         with self._mutex:
-            for queue in self._of(lock_id):
+            for queue in list(self._queues.get(lock_id, {}).values()):
                 if queue.number == number and queue.receive(token, fence, lock_id, engine):
                     return
         engine.return_grant(lock_id, self._grant_keys.get(lock_id, ()), token, fence)

@@ -448,7 +448,7 @@ KINDS = {
     *((name, "ForeignValue") for name in ("lock/acquire", "lock/acquire_fair")),
     *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
     ("lock/force_release", 3),
-    *(("multi/acquire", kind) for kind in ("granted", "Busy", "ForeignValue")),
+    *(("multi/acquire", kind) for kind in ("granted", "BusyReply", "ForeignValue")),
     *(("multi/release", most) for most in (0, 1, 2)),
     *((f"lock/{step}", answer) for step in ("renew", "adopt") for answer in _BOOLEANS),
     ("lock/transfer", "granted", False, False),

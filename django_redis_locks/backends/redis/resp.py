@@ -170,21 +170,10 @@ class Reader:
         Raises:
             ProtocolError: the data is not RESP, and nothing after it can be parsed.
         """
-        if not self._parts:
-            return [COMMON_REPLIES[data]] if data in COMMON_REPLIES else self._parse(data)
-        self._parts.append(data)
-        self._missing -= len(data)
-        self._size_so_far += len(data)
-        if self._size_so_far > MAX_REPLY_BYTES + RECV_BUFFER:
-            raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
-        if self._missing > 0:
-            return []
-        data = b"".join(self._parts)
-        self._parts = []
-        return self._parse(data)
-
-    def _parse(self, data: bytes) -> list[Any]:
-        """Return the replies in these bytes, and keep an incomplete one."""
+        if not self._parts and data in COMMON_REPLIES:
+            return [COMMON_REPLIES[data]]
+        if self._parts:
+            data = self._completed(data)
         lines = data.split(CRLF)
         last, at = len(lines) - 1, 0
         replies: list[Any] = []
@@ -209,6 +198,19 @@ class Reader:
             _check_type_byte(lines[last])
             self._keep_partial(lines[last], 1)
         return replies
+
+    def _completed(self, data: bytes) -> bytes:
+        """Return the incomplete reply with these bytes behind it, or b"" if it is certainly still incomplete."""
+        self._parts.append(data)
+        self._missing -= len(data)
+        self._size_so_far += len(data)
+        if self._size_so_far > MAX_REPLY_BYTES + RECV_BUFFER:
+            raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
+        if self._missing > 0:
+            return b""
+        data = b"".join(self._parts)
+        self._parts = []
+        return data
 
     def _keep_partial(self, data: bytes, missing: int) -> None:
         self._parts, self._missing, self._size_so_far = [data], missing, len(data)

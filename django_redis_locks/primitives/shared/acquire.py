@@ -71,6 +71,8 @@ def new_request(
             holder = holders.describe(forks.known_pid, thread, spec.name, options.metadata, options.holder_extras)
             request.arguments = command.packed(options.lease, holder, *steps.terms)
             request.command = command
+        else:
+            request.contended = True
         return request
     except BaseException:
         if waiter is not None:
@@ -209,7 +211,7 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
 def grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold | Busy, quiet: bool) -> Grant | None:
     """Return the grant of a hold. For a busy lock return None, or raise."""
     spec = lock.spec
-    if isinstance(verdict, Hold):
+    if type(verdict) is not Busy:
         return issue(lock, request, verdict)
     if verdict is GRANTED_TOO_LATE:
         raise LockBackendError(

@@ -44,8 +44,9 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
     last: Busy = _NO_VERDICT
     attempt = yield from turns.first()
     while attempt is not None:
+        granted_for = 0.0
         if attempt.adopted is not None:
-            hold = _adopted(spec, request, attempt.adopted)
+            hold, granted_for = _adopted(spec, request, attempt.adopted)
         else:
             request.token, request.address = attempt.token or request.token, attempt.address
             command = spec.steps.acquire(request.token, holder, attempt)
@@ -58,7 +59,7 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
                 continue
             hold = _granted(spec, request, attempt, verdict, sent, outcome_unknown)
         if clock.now() < hold.deadline:
-            watch(spec, hold, attempt, holder)
+            watch(spec, hold, attempt, holder, granted_for)
             # the next local waiter asks when it gets a message, or when this lease is over
             yield from turns.end(hold.lease / 1000)
             return hold
@@ -130,18 +131,21 @@ def _granted(
     return hold
 
 
-def _adopted(spec: LockSpec, request: AcquireRequest, adopted: HandedOverLock | DirectGrant) -> Hold:
-    """Return the hold of a lock that was handed over within this process, or granted to it as a waiter. No request is
-    sent."""
+def _adopted(spec: LockSpec, request: AcquireRequest, adopted: HandedOverLock | DirectGrant) -> tuple[Hold, float]:
+    """Return the hold of a lock that was handed over within this process, or granted to it as a waiter; and in the second
+    case, if its lease in the store is the shorter one, for how many seconds. No request is sent."""
     request.token, request.address, request.maybe_executed = adopted.token, "", False
     request.position = NOT_QUEUED
-    hold = request.hold = make_hold(spec, request, adopted.fence, clock.now(), outcome_unknown=False)
-    hold.contended = True
+    now, granted_for = clock.now(), 0.0
+    hold = spec.new_hold(request.token, request.grant_id, adopted.fence, now, request.owner, request.loop, False)
+    request.hold, hold.contended = hold, True
     if type(adopted) is DirectGrant:
-        hold.deadline = min(hold.deadline, adopted.deadline)
+        until = adopted.deadline
+        if until < hold.deadline:
+            hold.deadline, granted_for = until, until - now
     else:
         hold.inherit(adopted.hold, spec.performer.tuning.local_reuse_window)
-    return hold
+    return hold, granted_for
 
 
 def make_hold(spec: LockSpec, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
@@ -153,12 +157,11 @@ def make_hold(spec: LockSpec, request: AcquireRequest, fence: int | None, sent: 
     return hold
 
 
-def watch(spec: LockSpec, hold: Hold, attempt: Attempt, holder: str = "") -> None:
-    """Have the maintenance thread renew a hold, extend the short lease of a grant, or report the end of a fixed lease."""
-    adopted = attempt.adopted
-    granted_for = hold.deadline - hold.since if type(adopted) is DirectGrant and hold.unconfirmed else 0.0
+def watch(spec: LockSpec, hold: Hold, attempt: Attempt, holder: str = "", granted_for: float = 0.0) -> None:
+    """Have the maintenance thread renew a hold, extend its short lease of ``granted_for`` seconds, or report the end of a
+    fixed lease. ``holder`` describes the holder of an adopted lock."""
     if hold.renew_until or hold.on_lost is not None or granted_for:
-        rewrites = adopted is not None or hold.reserved_fences
+        rewrites = attempt.adopted is not None or hold.reserved_fences
         renew_command = spec.steps.adopt(hold, holder) if rewrites else spec.steps.renew
         spec.performer.watch(hold, renew_command, hold.lease, granted_for)
 

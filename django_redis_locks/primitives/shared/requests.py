@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from os import getpid
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from ...core import forks, owners, tokens
 from ...core import holder as holders
@@ -92,6 +92,7 @@ def no_holder() -> None:
     return
 
 
+@final
 @dataclass(slots=True)
 class Busy:
     """Another holder has the lock, for ``lease_left`` more seconds unless it is renewed. ``read_holder`` parses its
@@ -145,6 +146,8 @@ class WaitRequest:
     first: FirstReply | None = None
     """The reply to that command, until the program takes it."""
     waited = 0.0
+    contended = False
+    """Other callers of this process wait: this one joins their queue at once."""
 
     def __init__(self, wait: float, loop: object) -> None:
         self.wait = wait

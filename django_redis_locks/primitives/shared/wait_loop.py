@@ -66,7 +66,7 @@ class Turns:
         self.asked = request.sent > 0
         self.subscribed = False
         self.uncontended = waiter is not None and (
-            request.first is not None or (not self.asked and performer.uncontended(waiter))
+            request.first is not None or not (self.asked or request.contended or not performer.uncontended(waiter))
         )
 
     def first(self) -> Program[Attempt | None]:
