@@ -39,6 +39,16 @@ def test_no_more_permits_are_held_than_the_limit(face: Face, alice: Caller, bob:
     assert third.fence > second.fence
 
 
+def test_waiter_that_gets_a_permit_keeps_its_note(face: Face, alice: Caller, bob: Caller) -> None:
+    """Also when the short lease of its grant is extended, which describes the holder once more."""
+    first, lock = alice(semaphore(face, 1).acquire), semaphore(face, 1, expire=30, note="import")
+    waiting = face.start_waiting(bob, lock, timeout=PATIENCE)
+    alice(first.release)
+    grant = waiting.result(PATIENCE)
+    eventually(lambda: alice(lock.holders)[0].lease_left > 10)
+    assert [(holder.fence, holder.note) for holder in alice(lock.holders)] == [(grant.fence, "import")]
+
+
 def test_caller_may_have_several_holds_and_releases_the_newest(face: Face, alice: Caller) -> None:
     lock = semaphore(face, 3)
     first, second = alice(lock.acquire), alice(lock.acquire)

@@ -414,3 +414,4 @@ def test_reply_of_acquire_is_parsed() -> None:
     assert (busy.lease_left, busy.position) == (1.5, QueuePosition(1_700_000_000_000_001, True, fence=7))
     assert busy.holder is not None
     assert (busy.holder.fence, busy.holder.since, busy.holder.host) == (7, 1_700_000_000.0, "host")
+    assert parse_acquire([0, 1500, b"7", b"yesterday", b"", 0, 0]).holder is None  # it is busy all the same
