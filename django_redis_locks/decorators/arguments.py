@@ -68,10 +68,7 @@ class DecoratorArguments:
         _check_kind(kind, limit)
         if max_hold is not None:
             _check_max_hold(max_hold, expire, renew, auto_release)
-        if key is not None and not isinstance(key, str) and not callable(key):
-            raise TypeError(f"the key of @redis_lock is a str or a callable, not {key!r}")
-        if isinstance(key, str):
-            key_templates.parse(key)
+        self.templates = _templates(key)
         if condition is not None and not callable(condition):
             raise TypeError(f"the condition of @redis_lock is a callable, not {condition!r}")
         if not using or type(using) is not str:
@@ -81,7 +78,7 @@ class DecoratorArguments:
         self.on_lost = validate_on_lost(on_lost)
         self.key = key
         self.wait = wait
-        self.name = name or (key if isinstance(key, str) else None)
+        self.name = name or ", ".join(self.templates) or None
         self.using = using
         self.options = DecoratorOptions(
             kind=kind,
@@ -101,11 +98,12 @@ class DecoratorArguments:
                 "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
                 "nor reentrant=True"
             )
+        if self.options.keeps_lock and isinstance(key, list | tuple):
+            raise TypeError("auto_release=False is for one key: several keys are released together")
         self.lock_options: dict[str, Any] = {
             "expire": expire,
             "renew": renew,
             "max_hold": max_hold,
-            "on_lost": self.on_lost,
             "on_backend_error": on_backend_error,
             "hold": "block",  # LockedCall itself defers the release
         }
@@ -114,16 +112,33 @@ class DecoratorArguments:
         """The options of the decorator; those that are left out are taken from ``LOCKS[name]`` in the settings."""
         return self.options.merged_with(client.overrides(name).decorator_options)
 
-    def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> BaseLock:
-        """The lock of one call."""
+    def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions, *, alone: bool = True) -> BaseLock:
+        """The lock of one call. Of several that are not ``alone``, ``on_lost`` is called once, for all of them."""
         wait = self.wait
         if wait is None and client.overrides(name).wait is None:
             wait = 0
+        given = {**self.lock_options, "wait": wait, "name": name, "on_lost": self.on_lost if alone else None}
         make = _MAKERS[options.kind or "lock"]
         if options.keeps_lock:
-            return make(client, key, options.limit, wait=wait, name=name, **{**self.lock_options, "renew": False})
-        lock = make(client, key, options.limit, wait=wait, name=name, **self.lock_options)
+            return make(client, key, options.limit, **{**given, "renew": False})
+        lock = make(client, key, options.limit, **given)
         return replace(lock, reentrant=True) if options.reentrant else lock
+
+
+def _templates(key: Any) -> tuple[str, ...]:
+    """Return the templates of a key; none if a callable makes it, or it is left out.
+
+    Raises:
+        TypeError: it is something else, or a template is wrong.
+    """
+    if key is None or callable(key):
+        return ()
+    templates = tuple(key) if isinstance(key, list | tuple) else (key,)
+    if not templates or not all(isinstance(template, str) for template in templates):
+        raise TypeError(f"the key of @redis_lock is a str, a list of them, or a callable, not {key!r}")
+    for template in templates:
+        key_templates.parse(template)
+    return templates
 
 
 def _check_kind(kind: object, limit: object) -> None:

@@ -11,6 +11,7 @@ from django.http.response import HttpResponseBase
 from .. import deferred_release, open_transactions
 from ..core import key_templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
+from ..core.multi_grant import MultiGrant
 from ..decorated_callables import declare
 from ..handler import locks
 from . import argument_callables, atomic_requests, callables, commands, on_conflict, views
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..conf.decorator_options import DecoratorOptions
     from ..core.grant import Grant
+    from ..primitives.multi_lock import MultiLock
     from ..primitives.shared.base_lock import BaseLock
     from .arguments import DecoratorArguments
 
@@ -47,10 +49,12 @@ class LockedCall:
         for what, function in ((_KEY, arguments.key), (_CONDITION, arguments.options.condition)):
             if callables.is_async(function) and not callables.may_run_async(target):
                 raise argument_callables.not_async(what)
+        self.make_key: argument_callables.ArgumentCallable
         if callable(arguments.key):
-            self.make_key: argument_callables.ArgumentCallable = argument_callables.argument_callable(
-                arguments.key, _KEY, self.name
-            )
+            self.make_key = argument_callables.argument_callable(arguments.key, _KEY, self.name)
+        elif isinstance(arguments.key, list | tuple):
+            makers = [key_templates.compile_template(template, target, bound) for template in arguments.templates]
+            self.make_key = lambda args, kwargs: [make(args, kwargs) for make in makers]
         else:
             template = arguments.key or self.name.replace("{", "{{").replace("}", "}}")
             self.make_key = key_templates.compile_template(template, target, bound)
@@ -69,9 +73,9 @@ class LockedCall:
             with atomic_requests.transactions_begun(request, aliases):
                 return self.target(*args, **kwargs)
         try:
-            lock = self._lock(argument_callables.evaluate(self.make_key, _KEY, args, kwargs), options)
-            deferred = deferred_release.deferred_grant_of(lock)
-            grant = (lock if deferred is None else replace(lock, reentrant=True)).acquire()
+            made = argument_callables.evaluate(self.make_key, _KEY, args, kwargs)
+            lock, kept = self._lock(made, options, reenter=True)
+            grant = lock.acquire()
         except LockKeyError as error:
             self._add_name(error)
             return on_conflict.respond_without_key(self._refused(view_request, options, args, kwargs), error)
@@ -90,7 +94,7 @@ class LockedCall:
                     )
         finally:
             if not options.keeps_lock:
-                self._defer_release(grant, options, result, request, new=deferred is None)
+                self._defer_release(grant, options, result, request, new=not kept)
             try:
                 if options.keeps_lock:
                     grant.lock.leave_grant(grant)
@@ -113,9 +117,9 @@ class LockedCall:
             self._view_begins(view_request)
             return await self.target(*args, **kwargs)
         try:
-            grant = await self._lock(
-                await argument_callables.aevaluate(self.make_key, request, args, kwargs), options
-            ).aacquire()
+            made = await argument_callables.aevaluate(self.make_key, request, args, kwargs)
+            lock, _ = self._lock(made, options, reenter=False)  # a coroutine has no transactions
+            grant = await lock.aacquire()
         except LockKeyError as error:
             self._add_name(error)
             return on_conflict.respond_without_key(self._refused(view_request, options, args, kwargs), error)
@@ -143,7 +147,9 @@ class LockedCall:
         """Hold the lock beyond the call, as the option ``hold`` says."""
         if options.hold != "call":
             response = result if options.hold == "response" and isinstance(result, HttpResponseBase) else None
-            deferred_release.defer_release(grant, open_transactions.around_call(self.name, new=new), response, request)
+            connections = open_transactions.around_call(self.name, new=new)
+            for each in grant.grants.values() if isinstance(grant, MultiGrant) else (grant,):
+                deferred_release.defer_release(each, connections, response, request)
 
     def _options(self) -> DecoratorOptions:
         return self.arguments.options_for(locks[self.arguments.using], self.name)
@@ -166,13 +172,37 @@ class LockedCall:
             else argument_callables.argument_callable(options.condition, _CONDITION, self.name)
         )
 
-    def _lock(self, key: Any, options: DecoratorOptions) -> BaseLock:
-        if not isinstance(key, str) or not key:
-            what = "an empty one" if key == "" else type(key).__name__
-            raise LockKeyError(
-                f"the key callable of {self.name} must return a str, not {what}; use condition= for calls that need no lock"
-            )
-        return self.arguments.lock(locks[self.arguments.using], key, self.name, options)
+    def _lock(self, made: Any, options: DecoratorOptions, *, reenter: bool) -> tuple[BaseLock | MultiLock, bool]:
+        """Return the lock of a call, and whether it is entered again: an open transaction keeps it for an earlier call of
+        this thread. ``made`` is what the key callable has returned, or a filled template, or several of them."""
+        client = locks[self.arguments.using]
+        if isinstance(made, str) and made:
+            lock = self.arguments.lock(client, made, self.name, options)
+            kept = reenter and deferred_release.deferred_grant_of(lock) is not None
+            return replace(lock, reentrant=True) if kept else lock, kept
+        members, any_kept = [], False
+        for key in dict.fromkeys(self._keys(made)):
+            lock = self.arguments.lock(client, key, self.name, options, alone=False)
+            kept = reenter and deferred_release.deferred_grant_of(lock) is not None
+            members.append(replace(lock, reentrant=True) if kept else lock)
+            any_kept = any_kept or kept
+        return client.multi_lock(*members, on_lost=self.arguments.on_lost), any_kept
+
+    def _keys(self, made: Any) -> list[str]:
+        """Return several keys.
+
+        Raises:
+            LockKeyError: the key callable has returned something else.
+        """
+        keys = list(made) if isinstance(made, list | tuple) and made else [made]
+        for key in keys:
+            if not isinstance(key, str) or not key:
+                what = "an empty one" if key in ("", [], ()) else type(key).__name__
+                raise LockKeyError(
+                    f"the key callable of {self.name} must return a str, or a list of them, not {what}; use condition= for "
+                    "calls that need no lock"
+                )
+        return keys
 
     def _add_name(self, error: LockKeyError) -> None:
         """Add the lock's name and alias to an error of the key, which is made without them."""

@@ -49,7 +49,7 @@ R = TypeVar("R")
 class _Options(TypedDict, total=False):
     """The options that don't change the return type of the decorated function."""
 
-    key: str | Callable[..., Any] | None
+    key: str | list[str] | tuple[str, ...] | Callable[..., Any] | None
     kind: LockKind | None
     limit: int | None
     expire: Duration | None
@@ -138,8 +138,9 @@ def redis_lock(
 
     Args:
         key: a template that is filled from the arguments, ``"order:{order_id}"``, which may also be the first
-            positional argument; or a callable that takes the arguments and returns the key, only as ``key=``. By
-            default all calls of the function share one lock.
+            positional argument; or a callable that takes the arguments and returns the key, only as ``key=``; or a list
+            of templates, or of keys that the callable returns: all of these locks are acquired, or none, as by
+            ``locks.multi_lock``. By default all calls of the function share one lock.
         kind: ``"fair"`` makes calls that wait get the lock in the order of their arrival at the store, as
             ``locks.fair_lock``. ``"read"`` and ``"write"`` are the two sides of ``locks.rwlock``, and ``"semaphore"`` is
             ``locks.semaphore``. By default ``"lock"``.
@@ -158,7 +159,7 @@ def redis_lock(
         condition: a callable that takes the arguments; a call for which it returns false runs without the lock.
         status: the status of the response to a refused request, 400 to 599. By default 409.
         retry_after: its ``Retry-After``: True for the time left of the lease, False for none, or seconds.
-        name: the label in settings, messages and metrics; by default the template.
+        name: the label in settings, messages and metrics; by default the template, or all of them.
         using: the alias in ``REDIS_LOCKS``.
         on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
             that made the call; ``"cancel"`` cancels that task.

@@ -91,8 +91,8 @@ class TestRefusals:
             with pytest.raises(TypeError, match=r"takes no argument '(order|self|request)'"):
                 redis_lock(template)(lambda pk: None)
         key: Any
-        for key in (5, b"order", ["order"], True, object()):
-            with pytest.raises(TypeError, match="the key of @redis_lock is a str or a callable"):
+        for key in (5, b"order", ["order", 5], {"order"}, True, object()):
+            with pytest.raises(TypeError, match="the key of @redis_lock is a str, a list of them, or a callable"):
                 redis_lock(key=key)
 
     def test_wrong_value_of_an_option_raises_ValueError(self) -> None:

@@ -243,8 +243,8 @@ class TestCallables:
         def work() -> None:
             pytest.fail("it ran without a key")
 
-        match = r"the key callable of orders must return a str, not .*condition="
-        for value in (None, "", 5, b"order", ["order"], User(pk=1, username="jane")):  # noqa: B007 - the key callable returns it
+        match = r"the key callable of orders must return a str, or a list of them, not .*condition="
+        for value in (None, "", 5, b"order", ["order", None], User(pk=1, username="jane")):  # noqa: B007 - the key callable returns it
             with pytest.raises(LockKeyError, match=match) as raised:
                 work()
             assert (raised.value.name, raised.value.alias) == ("orders", "default")

@@ -47,6 +47,14 @@ def _(names: Names) -> None:
     assert re.fullmatch(r"invoice:3:a%3Ab:[0-9a-f]{32}:", key)
 
 
+@after("howto/views:several-keys")
+def _(names: Names) -> None:
+    assert len(set(names["transfer"](1, 2, 5))) == 2
+    for key in "account:1", "account:2":
+        with hold_elsewhere(key), pytest.raises(LockNotAcquired):
+            names["transfer"](1, 2, 5)
+
+
 @after("howto/views:class-based")
 def _(names: Names) -> None:
     view = names["OrderView"].as_view()

@@ -128,6 +128,8 @@ def page_somebody(grant: Grant) -> None: ...
 
 decorators: list[Callable[[Callable[[int], int]], Callable[[int], int]]] = [
     redis_lock(key=by_arguments, condition=is_big),
+    redis_lock(key=["account:{src}", "account:{dst}"], kind="fair"),
+    redis_lock(key="export", kind="semaphore", limit=2),
     redis_lock(key=by_arguments, reentrant=True, name="order", using="payments"),
     redis_lock("order", expire=0.5, wait=-1, renew=True, on_lost=page_somebody, on_backend_error="open"),
     redis_lock("order", methods=["POST"], on_lost="cancel"),
