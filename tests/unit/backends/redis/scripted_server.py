@@ -94,9 +94,9 @@ class ScriptedServer:
                     link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + after_handshake)
                 for _ in range(data.count(b"PING\r\n")):
                     handshake = False
+                    answer = self._answers.pop(0) if self._answers else b"+PONG\r\n"
                     self.request_connections.append(number)
                     self._ended.wait(self.pause)
-                    answer = self._answers.pop(0) if self._answers else b"+PONG\r\n"
                     if callable(answer):
                         answer(self, link)
                     elif answer == b"":

@@ -16,6 +16,7 @@ from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.sync_connections import ConnectionPool
 from tests.probes.engine import engine
 from tests.unit.backends.redis.scripted_server import ScriptedServer
+from tests.waiting import eventually
 
 PING = pack("PING")
 PATIENCE = 20.0
@@ -102,6 +103,7 @@ def test_reply_is_received_by_a_timer_if_no_request_follows(
     pool.post(PING, received.append)
     timers.pop()()
     assert received == [7], "the reply may still arrive"
+    eventually(lambda: len(server.request_connections) == 3)  # else the next request would get no reply
     pool._idle[-1].idle_check_at -= PATIENCE + 1.0
     timers.pop()()
     assert received == [7, None]

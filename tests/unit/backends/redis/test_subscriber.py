@@ -86,8 +86,8 @@ def test_subscriber_without_waiters_sends_no_ping_and_is_closed_after_a_while(
     name = opened(subscriber)
     threading.Event().wait(4 * TICK)
     assert proxy.fates("PING") == []
-    tune(subscriber_idle_timeout=3 * TICK)
     handler.has_waiters = True
+    tune(subscriber_idle_timeout=3 * TICK)
     threading.Event().wait(6 * TICK)
     assert subscriber.channel_name(LOCKS) == name, "there is a waiter"
     thread = thread_of(subscriber)
