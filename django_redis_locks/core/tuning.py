@@ -20,6 +20,9 @@ INDEX_RETENTION: Final = 3600.0
 SET_LIMIT_RETENTION: Final = 86_400.0
 """How long a limit that ``set_limit()`` has stored is kept after its last use."""
 
+MOST_LISTED: Final = 10_000
+"""The largest number of holds of one key that an inspection lists, to bound the reply."""
+
 DRIFT_SHARE: Final = 0.01
 DRIFT: Final = 0.002
 """The allowed clock difference between this process and the server: 1 % of the lease and 2 ms. This process ends a hold

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import redis
 
+from django_redis_locks import Semaphore
 from django_redis_locks.client import Locks
 from tests.chaos.jobs import ashare, share, take
 from tests.chaos.workers import PATIENCE, Worker
@@ -66,3 +67,37 @@ def test_more_readers_wait_than_one_step_grants_permits_to(
             assert lock.write.acquire(timeout=0) is None
             granted.append(len(lock.read.holders()))
     assert granted == [1000, 2000, 3000, 4000, 4500]
+
+
+def crowded(client: Locks, direct: redis.Redis, holds: int) -> Semaphore:
+    """A semaphore with thousands of holds of one permit."""
+    semaphore = client.semaphore("many", 100_000, expire=60)
+    semaphore.acquire()
+    lock, ends = "lock:{0}:k:many", "lock:{0}:e:many"
+    ((token, end),) = direct.zrange(ends, 0, -1, withscores=True)
+    hold = direct.hget(lock, token)
+    for first in range(1, holds, 1000):
+        tokens = [f"token{number}" for number in range(first, min(first + 1000, holds))]
+        direct.zadd(ends, dict.fromkeys(tokens, end))
+        direct.hset(lock, mapping=dict.fromkeys(tokens, hold))
+    direct.hset(lock, "permits", f"1 semaphore 100000 0 {holds} {end:.0f} {end:.0f}")
+    return semaphore
+
+
+def test_more_holds_are_counted_than_a_reply_lists(
+    open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
+) -> None:
+    """A reply with all of them would be refused as malformed, and the server taken to be down."""
+    semaphore = crowded(open_locks(redis_url), direct, 70_000)
+    assert semaphore.available() == 30_000
+    assert len(semaphore.holders()) == 10_000
+
+
+def test_more_holds_are_released_by_force_than_a_reply_lists(
+    open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
+) -> None:
+    semaphore = crowded(open_locks(redis_url), direct, 10_500)
+    fences = (f"1 {1_700_000_000_000_000 + number}" for number in range(10_500))
+    direct.hset("lock:{0}:k:many", mapping=dict(zip(direct.zrange("lock:{0}:e:many", 0, -1), fences, strict=True)))
+    assert semaphore.force_release()
+    assert semaphore.holders() == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.clock import monotonic
 from ...core.queue_values import LAST
 from ...core.steps.permits import PermitWaiter
-from ...core.tuning import SET_LIMIT_RETENTION
+from ...core.tuning import MOST_LISTED, SET_LIMIT_RETENTION
 from .store import StoredValue, micros
 
 if TYPE_CHECKING:
@@ -314,7 +314,8 @@ def listed(permits: Permits) -> list[Any]:
     tokens.sort(key=lambda token: (permits.holds[token].ends, token))
     limit = permits.limit if permits.set_limit is None else permits.set_limit
     used = sum(permits.permits[token] for token in tokens)
-    return [permits.kind, used, limit, int(permits.set_limit is not None), *map(permits.described, tokens)]
+    listed_holds = map(permits.described, tokens[:MOST_LISTED])
+    return [permits.kind, used, limit, int(permits.set_limit is not None), *listed_holds]
 
 
 def force_release(store: Store, keys: tuple[str, ...], args: steps.ForceReleasePermits) -> int:

@@ -2,8 +2,8 @@
 
 The script of a command is the file with its name under ``lua/``. A line ``-- uses wake`` is replaced by the function of
 ``lua/shared/wake.lua``. It stands where the function is needed, because each call of a script creates the functions that
-it comes by. ``$INDEX_RETENTION`` and ``$SET_LIMIT_RETENTION`` (in milliseconds), and ``$RESERVED_FENCES`` are replaced by
-constants.
+it comes by. ``$INDEX_RETENTION`` and ``$SET_LIMIT_RETENTION`` (in milliseconds), ``$RESERVED_FENCES`` and ``$MOST_LISTED`` are
+replaced by constants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.steps import UNGROUPED, positional, ungrouped_arguments
-from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES, SET_LIMIT_RETENTION
+from ...core.tuning import INDEX_RETENTION, MOST_LISTED, RESERVED_FENCES, SET_LIMIT_RETENTION
 from .resp import pack, pack_values, packed
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def script(name: str) -> Script:
     text = _uses.sub(lambda uses: "".join(_read(f"shared/{part}") for part in uses[1].split()), _read(name))
     source = _comment.sub("", text)
     source = source.replace("$INDEX_RETENTION", str(int(INDEX_RETENTION * 1000)))
-    source = source.replace("$RESERVED_FENCES", str(RESERVED_FENCES))
+    source = source.replace("$RESERVED_FENCES", str(RESERVED_FENCES)).replace("$MOST_LISTED", str(MOST_LISTED))
     source = source.replace("$SET_LIMIT_RETENTION", str(int(SET_LIMIT_RETENTION * 1000)))
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 

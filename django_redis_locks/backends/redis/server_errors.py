@@ -37,7 +37,7 @@ HINTS = {
     "NOAUTH": _LOGIN_HINT,
     "WRONGPASS": _LOGIN_HINT,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
-    "(+del +get +hdel +hgetall +hmget +hset +pexpire +pttl +publish +pubsub +set +time +type +zadd +zcard +zcount +zpopmin +zrange +zrangebyscore +zrem +zrevrange +zrevrangebyscore +zscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
+    "(+del +get +hdel +hmget +hset +pexpire +pttl +publish +pubsub +set +time +type +zadd +zcard +zcount +zpopmin +zrange +zrangebyscore +zrem +zrevrange +zrevrangebyscore +zscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "FENCE": ". Something else has written to the fence counter: delete its key, <KEY_PREFIX>:{0}:fence. Fences then continue "

@@ -25,7 +25,6 @@ PROBES: dict[str, tuple[str, ...]] = {
     "evalsha": ("EVALSHA", "0" * 40, "0"),
     "get": ("GET", "KEY"),
     "hdel": ("HDEL", "KEY", "field"),
-    "hgetall": ("HGETALL", "KEY"),
     "hmget": ("HMGET", "KEY", "field"),
     "hset": ("HSET", "KEY", "field", "", "odd"),  # an error, after the check of rights
     "pexpire": ("PEXPIRE", "KEY", "1"),

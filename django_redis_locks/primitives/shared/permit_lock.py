@@ -19,8 +19,8 @@ class PermitLock(BaseLock):
     __slots__ = ()
 
     def holders(self) -> list[Holder]:
-        """Return the holders, each with the number of its ``permits``, in the order in which their leases end. One round
-        trip.
+        """Return the holders, each with the number of its ``permits``, in the order in which their leases end; the first
+        10,000 if there are more. One round trip.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses.
@@ -29,8 +29,8 @@ class PermitLock(BaseLock):
         return self._found(self._inspect())
 
     async def aholders(self) -> list[Holder]:
-        """Return the holders, each with the number of its ``permits``, in the order in which their leases end. One round
-        trip.
+        """Return the holders, each with the number of its ``permits``, in the order in which their leases end; the first
+        10,000 if there are more. One round trip.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses.

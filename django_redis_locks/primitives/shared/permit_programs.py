@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.effects import NotifyWaiters
+from ...core.tuning import MOST_LISTED
 from .permit_steps import PermitSteps
 from .requests import ForeignValue
 
@@ -43,10 +44,20 @@ def force_releasing_permits(spec: LockSpec, fence: int | None, concerns: Callabl
         raise ValueError(
             f"fence must be an int, as grant.fence and holder.fence are, or None for all holders, not {fence!r}"
         )
-    found = yield from inspecting_permits(spec)
-    fences = [holder.fence for holder in found.holders if concerns(holder) and fence in (None, holder.fence)]
-    if not fences:
-        return False
+    freed, more = False, True
+    while more:
+        found = yield from inspecting_permits(spec)
+        fences = [holder.fence for holder in found.holders if concerns(holder)]
+        more = len(found.holders) == MOST_LISTED  # perhaps not all are listed, of one side if the lock has two
+        if fence is not None:
+            fences, more = [fence] if fence in fences or (fences and more) else [], False
+        if not fences:
+            break
+        freed = (yield from _dropping(spec, fences)) or freed
+    return freed
+
+
+def _dropping(spec: LockSpec, fences: list[int]) -> Program[bool]:
     reply, _, outcome_unknown = yield from spec.sending(steps_of(spec).force_release_all(fences))
     freed = bool(reply) or outcome_unknown  # by an attempt that got no reply
     if freed:

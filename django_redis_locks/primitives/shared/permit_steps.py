@@ -51,7 +51,7 @@ class PermitState(NamedTuple):
         used: the permits in use.
         limit: the limit in the store; 0 if nothing is held, and no limit was set.
         set: the limit was set by ``set_limit``.
-        holders: the holders, in the order in which their leases end.
+        holders: the holders, in the order in which their leases end; the first ``MOST_LISTED`` if there are more.
     """
 
     kind: str
