@@ -7,7 +7,7 @@
 -- As in lock/acquire, a * marks a hold that was granted to a waiter, and that no request has claimed.
 -- One acquire in a hundred removes old entries from the index.
 --
--- uses now_ms read_value describe_value read_permits limit_of forget_waiter
+-- uses now_ms read_permits limit_of
 -- KEYS  lock, ends of the leases, waiters, ends of their heartbeats, fence counter, index
 -- ARGV  token, lease in ms, holder, kind, limit, permits
 --       and of a caller that may wait: address, place (0: now, -1: remove the address), ms for which it may be silent
@@ -22,8 +22,12 @@ local token, lease, holder, kind, limit, permits = ARGV[1], ARGV[2], ARGV[3], AR
 local address, place, may_be_silent = ARGV[7] or '', tonumber(ARGV[8] or 0), ARGV[9]
 local time = redis.call('TIME')
 local now = now_ms(time)
-local state, found = read_permits(lock, ends, kind, token, now)
-if not state then return found end
+local state, denied = read_permits(lock, ends, kind, token, now)
+if not state then
+  if denied then return denied end
+  -- uses read_value describe_value
+  return describe_value(lock)
+end
 local waits = address ~= ''
 local other_limit = state.used > 0 and not state.set and state.limit ~= limit and state.limit or 0
 
@@ -41,24 +45,33 @@ if state.own then
   end
 end
 
--- uses next_fence add_hold grant_permits save_permits place_in_line
+-- uses next_fence add_hold save_permits place_in_line
 local too_many = state.set and permits > state.set
 local keeps_place = not (state.own or too_many or place == -1)
-local registered = 0
-if waits and keeps_place then
-  -- uses register_waiter
-  if place == 0 then place = place_in_line(waiters, address) end
-  registered = register_waiter(waiters, address, place, may_be_silent)
-  if registered ~= 0 then
-    redis.call('ZADD', heartbeats, now + may_be_silent, address)
-    redis.call('PEXPIRE', heartbeats, may_be_silent)
+local registered, notified, first, grant_others = 0, 0, true, nil
+if waits or redis.call('ZCARD', waiters) > 0 then
+  -- uses forget_waiter grant_permits
+  if waits and keeps_place then
+    -- uses register_waiter
+    if place == 0 then place = place_in_line(waiters, address) end
+    registered = register_waiter(waiters, address, place, may_be_silent)
+    if registered ~= 0 then
+      redis.call('ZADD', heartbeats, now + may_be_silent, address)
+      redis.call('PEXPIRE', heartbeats, may_be_silent)
+    end
+  elseif waits and place ~= -1 then
+    forget_waiter(waiters, heartbeats, address)
   end
-elseif waits and place ~= -1 then
-  forget_waiter(waiters, heartbeats, address)
+  notified, first = grant_permits(lock, ends, waiters, heartbeats, counter, state, time, address, tonumber(place))
+  first = first and (notified == 0 or not redis.call('ZSCORE', ends, token))
+  if waits then
+    grant_others = function()
+      forget_waiter(waiters, heartbeats, address)
+      notified = notified + grant_permits(lock, ends, waiters, heartbeats, counter, state, time)
+    end
+  end
 end
-local notified, first = grant_permits(lock, ends, waiters, heartbeats, counter, state, time, address, tonumber(place))
 
-first = first and (notified == 0 or not redis.call('ZSCORE', ends, token))
 if not (fence or too_many) and first and permits <= limit_of(state, limit) - state.used then
   local since
   fence, since = next_fence(counter, nil, time, 0)
@@ -69,10 +82,7 @@ if not (fence or too_many) and first and permits <= limit_of(state, limit) - sta
     purge_index(index, now)
   end
 end
-if waits and (fence or not keeps_place) then
-  forget_waiter(waiters, heartbeats, address)
-  notified = notified + grant_permits(lock, ends, waiters, heartbeats, counter, state, time)
-end
+if waits and (fence or not keeps_place) then grant_others() end
 if fence or notified > 0 or state.dropped then save_permits(lock, ends, index, state, now) end
 if fence then return other_limit == 0 and tonumber(fence) or {1, fence, other_limit} end
 if too_many then return {-2, state.set} end

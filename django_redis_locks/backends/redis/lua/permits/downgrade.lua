@@ -1,7 +1,7 @@
 -- Gives all permits of a token back but one, and grants them to the waiters. The hold keeps its fence and its lease.
 -- The first write is PEXPIRE, ZREM or DEL, which a server at maxmemory allows.
 --
--- uses now_ms read_value describe_value read_permits
+-- uses now_ms read_permits
 -- KEYS  lock, ends of the leases, waiters, ends of their heartbeats, fence counter, index
 -- ARGV  token
 -- returns  0 not held with this token, 1 held, 2 held, and waiters were notified
@@ -10,8 +10,8 @@ local heartbeats, counter, index = KEYS[4], KEYS[5], KEYS[6]
 local token = ARGV[1]
 local time = redis.call('TIME')
 local now = now_ms(time)
-local state, found = read_permits(lock, ends, nil, token, now)
-if not state then return found.err and found or 0 end
+local state, denied = read_permits(lock, ends, nil, token, now)
+if not state then return denied or 0 end
 -- uses limit_of next_fence add_hold forget_waiter grant_permits save_permits
 if state.own then
   local permits, rest = string.match(state.own, '^(%d+)(.*)$')

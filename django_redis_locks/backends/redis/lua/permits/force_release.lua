@@ -2,7 +2,7 @@
 -- waiters. Notifies all processes, so that the holders check their holds at once.
 -- The first write is ZREM or DEL, which a server at maxmemory allows.
 --
--- uses now_ms read_value describe_value read_permits
+-- uses now_ms read_permits
 -- KEYS  lock, ends of the leases, waiters, ends of their heartbeats, fence counter, index
 -- ARGV  channel of all processes, fences (none: all)
 -- returns  0 nothing to free, 1 freed, 2 freed, and waiters were notified
@@ -10,8 +10,8 @@ local lock, ends, waiters = KEYS[1], KEYS[2], KEYS[3]
 local heartbeats, counter, index = KEYS[4], KEYS[5], KEYS[6]
 local time = redis.call('TIME')
 local now = now_ms(time)
-local state, found = read_permits(lock, ends, nil, '', now)
-if not state then return found.err and found or 0 end
+local state, denied = read_permits(lock, ends, nil, '', now)
+if not state then return denied or 0 end
 -- uses drop_hold limit_of next_fence add_hold forget_waiter grant_permits save_permits
 local wanted, freed = {}, false
 for n = 2, #ARGV do wanted[ARGV[n]] = true end

@@ -2,7 +2,7 @@
 -- token and fence of a grant that no waiter expects: gives its permits back unless a request has claimed it since.
 -- Then grants permits to the next waiters. The first write is ZREM or DEL, which a server at maxmemory allows.
 --
--- uses now_ms read_value describe_value read_permits forget_waiter
+-- uses now_ms read_permits forget_waiter
 -- KEYS  lock, ends of the leases, waiters, ends of their heartbeats, fence counter, index
 -- ARGV  address ('': it isn't registered any more), and of an unexpected grant: token, fence
 -- returns  0, or 1 if permits were given back, or 2 if other waiters were notified
@@ -14,8 +14,8 @@ if not unexpected then token = string.match(address, '^%S+ %x+ (%S+)') or '' end
 if address ~= '' then forget_waiter(waiters, heartbeats, address) end
 local time = redis.call('TIME')
 local now = now_ms(time)
-local state, found = read_permits(lock, ends, nil, token, now)
-if not state then return found.err and found or 0 end
+local state, denied = read_permits(lock, ends, nil, token, now)
+if not state then return denied or 0 end
 -- uses drop_hold limit_of next_fence add_hold grant_permits save_permits
 local freed = state.own and (not unexpected or string.match(state.own, '^%d+ (%d+)%*') == fence)
 if freed then drop_hold(lock, ends, state, token, state.own) end

@@ -4,9 +4,10 @@ local function add_hold(ends, state, kind, limit, permits, token, fence, mark, s
   local fields = state.fields
   fields[#fields + 1] = token
   fields[#fields + 1] = permits .. ' ' .. fence .. mark .. since .. holder
-  redis.call('ZADD', ends, at, token)
+  local text = string.format('%.0f', at) -- once, because Lua is slow at it
+  redis.call('ZADD', ends, text, token)
   state.kind, state.limit = kind, limit_of(state, limit)
-  state.first = state.used > 0 and math.min(state.first, at) or at
-  state.last = state.used > 0 and math.max(state.last, at) or at
+  if state.used == 0 or at < tonumber(state.first) then state.first = text end
+  if state.used == 0 or at > tonumber(state.last) then state.last = text end
   state.used, state.extended = state.used + permits, true
 end

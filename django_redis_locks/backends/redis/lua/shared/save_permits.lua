@@ -2,14 +2,13 @@
 -- and the entry of the index end with the last lease that was given, a set limit $SET_LIMIT_RETENTION ms later than now.
 local function save_permits(lock, ends, index, state, now)
   if state.used == 0 and not state.set then
-    redis.call('DEL', lock, ends)
+    if not state.deleted then redis.call('DEL', lock, ends) end
     if index then redis.call('ZREM', index, lock) end
     return
   end
-  local fields = state.fields
+  local fields, times = state.fields, state.used > 0 and state.first .. ' ' .. state.last or '0 0'
   fields[#fields + 1] = 'permits'
-  fields[#fields + 1] = string.format('1 %s %d %d %d %.0f %.0f', state.kind, state.limit or 0, state.set or 0, state.used,
-    state.used > 0 and state.first or 0, state.used > 0 and state.last or 0)
+  fields[#fields + 1] = '1 ' .. state.kind .. ' ' .. (state.limit or 0) .. ' ' .. (state.set or 0) .. ' ' .. state.used .. ' ' .. times
   redis.call('HSET', lock, unpack(fields))
   if state.used == 0 then
     redis.call('PEXPIRE', lock, $SET_LIMIT_RETENTION)
