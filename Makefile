@@ -25,7 +25,7 @@ demo-celery: ## See two workers and two beats, some of which are killed, with pl
 	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/jobs_demo.py $(ARGS)
 
-demo-family: ## See fair locks, read-write locks, semaphores and latches at work, in numbers
+demo-family: ## See fair locks, read-write locks, semaphores, latches and multi-locks at work, in numbers
 	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/family_demo.py $(ARGS)
 

@@ -1,4 +1,4 @@
-"""The other kinds of locks at work, in short scenes with numbers: fair_lock, rwlock, semaphore, latch.
+"""The other kinds of locks at work, in short scenes with numbers: fair_lock, rwlock, semaphore, latch, multi_lock.
 
     python family_demo.py     each scene as a table; the exit code says whether the locks kept their promises
 
@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from demo import BOLD, DIM, GREEN, RED, SIGNALS, end, paint, rule, status
-from family_scenes import SCENES, SceneFailed
+from family_crew import SceneFailed
+from family_scenes import SCENES
 
 from django_redis_locks import locks
 from tools.processes import ServerFailed, ServerNotFound

@@ -1,27 +1,19 @@
-"""The scenes of the family of locks: forked processes that use them, and write a journal."""
+"""The scenes of the family of locks: what each process does, and what was seen of it."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
-from typing import Any, Self
+from typing import Any
 
 import family_report
-import redis
-from family_report import Event, Openings, Permits, Reads, Table, in_order, last, most_at_once, spans
+from family_crew import PATIENCE, Crew
+from family_report import Openings, Permits, Reads, Table, Transfers, in_order, last, most_at_once, spans
 
-from django_redis_locks import inspection, locks
-
-PATIENCE = 30.0
-"""Seconds until an expected event counts as missing."""
+from django_redis_locks import LockNotAcquired, inspection, locks
 
 PROCESSES = 4
 CALLERS = 3 * PROCESSES
@@ -43,80 +35,11 @@ IMPORTS = {"a.csv": 0.1, "b.csv": 0.2, "c.csv": 0.3, "d.csv": 0.4, "e.csv": 0.8}
 TWICE = "a.csv"
 WAITERS = 3
 
-
-class SceneFailed(Exception):
-    """A process failed, or an expected event doesn't happen."""
-
-
-class Crew:
-    """The processes of one form. At the end of the block they are killed, by pid.
-
-    The process that starts them holds no lock, so that it has no thread when it forks.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.context = multiprocessing.get_context("fork")
-        self.go = self.context.Event()
-        self.processes: list[ForkProcess] = []
-        self.kills: dict[int, float] = {}  # by pid
-        self._journal = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115 - closed at the end of the block
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        for process in self.processes:
-            process.kill()
-            process.join()
-        self._journal.close()
-
-    def client(self) -> Any:
-        return redis.Redis.from_url(self.url, decode_responses=True)
-
-    def start(self, work: Callable[..., None], *arguments: Any) -> ForkProcess:
-        process = self.context.Process(target=self._live, args=(work, *arguments), daemon=True)
-        process.start()
-        self.processes.append(process)
-        return process
-
-    def _live(self, work: Callable[..., None], *arguments: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is sent to children, too; the parent ends them
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        work(self, *arguments)
-
-    def kill(self, process: ForkProcess) -> None:
-        assert process.pid is not None
-        process.kill()
-        self.kills[process.pid] = time.monotonic()
-        process.join()
-
-    def note(self, what: str, of: int = 0) -> None:
-        self._journal.write(f"{what} {of} {time.monotonic()}\n".encode())  # one write, which others don't interrupt
-
-    def events(self) -> list[Event]:
-        size = os.fstat(self._journal.fileno()).st_size
-        lines = os.pread(self._journal.fileno(), size, 0).decode().splitlines()
-        return [Event(what, int(of), float(at)) for what, of, at in map(str.split, lines)]
-
-    def count(self, what: str) -> int:
-        return sum(event.what == what for event in self.events())
-
-    def wait(self, what: str, there: Callable[[], bool], patience: float = PATIENCE) -> None:
-        deadline = time.monotonic() + patience
-        while not there():
-            if any(one.exitcode and one.pid not in self.kills for one in self.processes):
-                raise SceneFailed(f"A process failed before {what}.")
-            if time.monotonic() > deadline:
-                raise SceneFailed(f"Waited {patience:.0f} s in vain for {what}.")
-            time.sleep(0.005)
-
-    def wait_for(self, what: str, times: int) -> None:
-        self.wait(f"{times} x {what}", lambda: self.count(what) >= times)
-
-    def join(self) -> None:
-        self.wait("the end of the processes", lambda: not any(process.is_alive() for process in self.processes))
+MONEY = 1000  # of each account
+PAYERS = 6
+TRANSFERS = 5
+TRANSFER_SECONDS = 0.005
+DEADLOCK_WAIT = 0.1  # seconds after which the second one of two nested locks is given up
 
 
 # 1: first come, first served
@@ -332,4 +255,54 @@ def wait_until_open(crew: Crew, form: str, number: int) -> None:
     crew.note("opened", number)
 
 
-SCENES: list[Callable[[str], Table]] = [show_arrival, show_readers, show_permits, show_latch]
+# 5: no deadlock
+
+
+def show_transfers(url: str) -> Table:
+    outcomes = [transfer_money(url, form) for form in ("two locks", "multi_lock")]
+    return family_report.transfers(outcomes, 2 * MONEY, PAYERS * TRANSFERS)
+
+
+def transfer_money(url: str, form: str) -> Transfers:
+    with Crew(url) as crew:
+        client = crew.client()
+        client.mset({"money:1": MONEY, "money:2": MONEY})
+        for number in range(PAYERS):
+            crew.start(pay, form, number)
+        crew.wait_for("ready", PAYERS)
+        begin = time.monotonic()
+        crew.go.set()
+        crew.join()
+        total = sum(map(int, client.mget("money:1", "money:2")))
+        return Transfers(form, crew.count("paid"), crew.count("gave-up"), total, time.monotonic() - begin)
+
+
+def pay(crew: Crew, form: str, number: int) -> None:
+    client = crew.client()
+    crew.note("ready")
+    crew.go.wait(PATIENCE)
+    payer, payee = (1, 2) if number % 2 else (2, 1)
+    for _ in range(TRANSFERS):
+        try:
+            if form == "multi_lock":
+                with locks.multi_lock(f"account:{payer}", f"account:{payee}", wait=PATIENCE):
+                    transfer(client, payer, payee)
+            else:
+                with locks.lock(f"account:{payer}", wait=PATIENCE):
+                    time.sleep(TRANSFER_SECONDS)
+                    with locks.lock(f"account:{payee}", wait=DEADLOCK_WAIT):
+                        transfer(client, payer, payee)
+        except LockNotAcquired:
+            crew.note("gave-up", number)
+        else:
+            crew.note("paid", number)
+
+
+def transfer(client: Any, payer: int, payee: int) -> None:
+    """Read, then write: without both locks money would be lost, or made."""
+    has, gets = (int(client.get(f"money:{account}")) for account in (payer, payee))
+    time.sleep(TRANSFER_SECONDS)
+    client.mset({f"money:{payer}": has - 1, f"money:{payee}": gets + 1})
+
+
+SCENES: list[Callable[[str], Table]] = [show_arrival, show_readers, show_permits, show_latch, show_transfers]

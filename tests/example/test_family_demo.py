@@ -14,6 +14,7 @@ from example_project.family_report import (
     Permits,
     Reads,
     Table,
+    Transfers,
     arrival,
     latch,
     most_at_once,
@@ -21,11 +22,14 @@ from example_project.family_report import (
     permits,
     readers,
     spans,
+    transfers,
 )
 
 READS = [Reads("no lock", 30, 7, 6, 0.2), Reads("lock", 30, 0, 1, 1.6), Reads("rwlock", 30, 0, 6, 0.5)]
 PERMITS = [Permits("list of tokens", 18, 3, 1, None), Permits("semaphore", 18, 3, 3, 2.02)]
 OPENINGS = [Openings("counter", 6, [1, 1, 1], [-0.4] * 3), Openings("latch", 6, [0, 0, 0], [0.004] * 3)]
+
+TRANSFERS = [Transfers("two locks", 4, 26, 2000, 2.6), Transfers("multi_lock", 30, 0, 2000, 0.5)]
 
 
 def judge_reads(outcomes: Sequence[Any]) -> Table:
@@ -38,6 +42,10 @@ def judge_permits(outcomes: Sequence[Any]) -> Table:
 
 def judge_openings(outcomes: Sequence[Any]) -> Table:
     return latch(outcomes, files=5, waiters=3)
+
+
+def judge_transfers(outcomes: Sequence[Any]) -> Table:
+    return transfers(outcomes, money=2000, expected=30)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +65,11 @@ def judge_openings(outcomes: Sequence[Any]) -> Table:
         (judge_openings, OPENINGS, 0, {"missing": [0] * 3}, "The counter opened with no file missing: the difference"),
         (judge_openings, OPENINGS, 1, {"missing": [0, 1, 0]}, "The latch opened with 1 files missing."),
         (judge_openings, OPENINGS, 1, {"missing": [0, 0]}, "latch: 2 of 3 waiters went on."),
+        (judge_transfers, TRANSFERS, 0, {"given_up": 0}, "No two nested locks waited for each other: the difference"),
+        (judge_transfers, TRANSFERS, 0, {"total": 1999}, "two locks: 1999 of 2000 is left."),
+        (judge_transfers, TRANSFERS, 1, {"total": 2001}, "multi_lock: 2001 of 2000 is left."),
+        (judge_transfers, TRANSFERS, 1, {"given_up": 1}, "With multi_lock 30 of 30 transfers were done, 1 given up."),
+        (judge_transfers, TRANSFERS, 1, {"done": 29}, "With multi_lock 29 of 30 transfers were done, 0 given up."),
     ],
 )
 def test_outcome_that_shows_no_difference_or_breaks_a_promise_fails(
