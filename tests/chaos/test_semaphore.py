@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import pytest
 import redis
 
-from django_redis_locks import Semaphore
+from django_redis_locks import LockBackendError, Semaphore
 from django_redis_locks.client import Locks
 from tests.chaos.jobs import ashare, share, take
 from tests.chaos.workers import PATIENCE, Worker
@@ -67,6 +68,23 @@ def test_more_readers_wait_than_one_step_grants_permits_to(
             assert lock.write.acquire(timeout=0) is None
             granted.append(len(lock.read.holders()))
     assert granted == [1000, 2000, 3000, 4000, 4500]
+
+
+def test_permits_of_ended_holds_are_given_back_by_a_request_without_a_fence(
+    open_locks: Callable[..., Locks], redis_url: str, direct: redis.Redis
+) -> None:
+    """The error for a fence counter that something else has written comes after ended holds were dropped."""
+    client = open_locks(redis_url)
+    semaphore = client.semaphore("fences", 2, expire=60)
+    semaphore.acquire()
+    client.semaphore("fences", 2, expire=0.1, auto_release=False).acquire()
+    eventually(lambda: semaphore.available() == 1)
+    direct.set("lock:{0}:fence", 2**53)
+    with pytest.raises(LockBackendError, match="2\\^53"):
+        semaphore.acquire(timeout=0)
+    direct.delete("lock:{0}:fence")
+    assert semaphore.available() == 1
+    assert semaphore.acquire(timeout=0)
 
 
 def crowded(client: Locks, direct: redis.Redis, holds: int) -> Semaphore:

@@ -75,7 +75,10 @@ end
 if not (fence or too_many) and first and permits <= limit_of(state, limit) - state.used then
   local since
   fence, since = next_fence(counter, nil, time, 0)
-  if not fence then return since end
+  if not fence then
+    if state.dropped or notified > 0 then save_permits(lock, ends, index, state, now) end
+    return since
+  end
   add_hold(ends, state, kind, limit, permits, token, fence, '', since, holder, now + lease)
   if index and time[2] % 100 == 0 then
     -- uses purge_index
