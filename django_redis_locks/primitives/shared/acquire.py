@@ -193,9 +193,8 @@ def _end_straight(lock: SpecifiedLock, request: AcquireRequest, reply: Any) -> G
             waiter = request.waiter
             if waiter is not None:
                 shared = waiter.line is waiter.loop
-                if (
-                    shared and spec.performer.end_uncontended(spec.lock_id, None) is not waiter
-                ):  # others have queued since
+                # others may have queued since
+                if shared and spec.performer.end_uncontended(spec.lock_id, None) is not waiter:
                     pause = min(spec.performer.tuning.max_poll_interval, hold.lease / 1000)
                     spec.perform(LeaveQueue(waiter, pause, NOT_QUEUED))
                 request.waiter = None
