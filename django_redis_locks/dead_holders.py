@@ -64,7 +64,7 @@ async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 def _dead_of(page: inspection.Page) -> list[inspection.LockInfo]:
     host = socket.gethostname()
     return [
-        replace(info, holder=holder)
+        replace(info, holder=holder, holders=(holder,))  # others live
         for info in page.rows
         for holder in (info.holders or filter(None, (info.holder,)))
         if holder.host == host and _has_ended(holder.pid)

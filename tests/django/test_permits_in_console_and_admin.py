@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_redis_locks import Grant, LockLost, LockNotOwned, inspection, locks
+from django_redis_locks import Grant, LockLost, LockNotOwned, inspection, locks, release_dead
 from tests.django.admin_site import (
     FORCE,
     LIST,
@@ -144,6 +147,23 @@ class TestAdmin:
             stack.callback(held["prices"][0].release)
             wait_until(lambda: inspection.find("prices").waiting)
             assert "1 caller<" in visible_text(client.get(lock_url("prices")))
+
+
+def test_only_the_permit_of_a_dead_process_is_shown_and_released(redis_locks: str) -> None:
+    """[C21] [L37] Its lease would have lasted for ten minutes."""
+    program = (
+        "import os, sys; from django_redis_locks import locks;"
+        "locks.configure({'default': {'LOCATION': sys.argv[1], 'EXPIRE': 600}});"
+        "locks.semaphore('geocoder', 3).acquire(); os._exit(0)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run([sys.executable, "-c", program, redis_locks], env=environment, check=True)
+    (dead,) = locks.semaphore("geocoder", 3).holders()
+    with locks.semaphore("geocoder", 3) as grant:
+        (shown,) = release_dead()
+        assert [holder.fence for holder in shown.holders] == [shown.fence] == [dead.fence]
+        grant.ensure_held(confirm=True)
+        assert fences("geocoder") == [grant.fence]
 
 
 def test_semaphore_is_overdue_if_one_hold_is_longer_than_its_own_max_hold(manual_clock: Any) -> None:
