@@ -20,7 +20,7 @@ from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.core.registry import registry
 from django_redis_locks.engine import local_queues, maintenance, outages, wait_queue
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.primitives.shared import acquire, release
+from django_redis_locks.primitives.shared import acquire, multi_acquire, multi_release, release
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ def installed() -> Iterator[Installation]:
         (os, "getpid", installation.getpid),
         (acquire, "getpid", installation.getpid),
         (release, "getpid", installation.getpid),
+        (multi_acquire, "getpid", installation.getpid),
+        (multi_release, "getpid", installation.getpid),
         (forks, "known_pid", forks.known_pid),
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
@@ -171,6 +173,7 @@ def installed() -> Iterator[Installation]:
         (owners, "here", Here()),
         (tokens._tokens, "_source", tokens._tokens._source),
         (local_queues, "random", installation.random),
+        (multi_acquire, "random", installation.random),
         (wait_queue, "mint_number", wait_queue.mint_number),
         (job_record, "locks", installation),
         (task_settings, "locks", installation),

@@ -17,7 +17,7 @@ from django_redis_locks.core.steps.locks import ReleaseLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queues import WaitQueue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
-from django_redis_locks.primitives.shared import acquire
+from django_redis_locks.primitives.shared import acquire, multi_acquire
 from tests.simulation.network import SimulatedSubscriber
 
 Patch = pytest.MonkeyPatch
@@ -128,7 +128,25 @@ def released_in_child(patch: Patch) -> None:
     patch.setattr(hold.Hold, "inherited_by_fork", False)
 
 
+def busy_lock_taken_with_others(patch: Patch) -> None:
+    """[L38] Several locks are acquired although one of them is held."""
+    real = memory._steps["multi/acquire"]
+
+    def acquire(store: Store, keys: tuple[str, ...], args: Any) -> Any:
+        store.records.pop(keys[2], None)
+        return real(store, keys, args)
+
+    patch.setitem(memory._steps, "multi/acquire", acquire)
+
+
+def pause_without_end(patch: Patch) -> None:
+    """[L38] A caller that has given locks back sleeps for the rest of its wait."""
+    patch.setattr(multi_acquire, "PAUSE", (1000.0, 1000.0))
+
+
 MUTATIONS: list[tuple[Mutation, str]] = [
+    (busy_lock_taken_with_others, "two hold the lock|it was not taken"),
+    (pause_without_end, "all of its locks are free"),
     (no_token_on_release, "two hold the lock|it was not taken"),
     (no_drift, "two hold the lock|an old one"),
     (fence_without_clock, "isn't above"),

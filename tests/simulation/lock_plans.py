@@ -17,6 +17,7 @@ class Visit:
         steps: while the lock is held: ("stay", seconds), ("extend", seconds), ("confirm", 0), ("look", 0), ("reenter",
             0).
         forgets: never releases.
+        keys: those of several locks that are acquired together, instead of ``key``.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Visit:
     reentrant: bool
     steps: list[tuple[str, float]] = field(default_factory=list)
     never_releases: bool = False
+    keys: tuple[str, ...] = ()
 
 
 def draw_visit(random: Random, keys: list[str], lease: float) -> Visit:
@@ -51,4 +53,12 @@ def draw_visit(random: Random, keys: list[str], lease: float) -> Visit:
             visit.steps.append((kind, random.choice([0.5, 1.0, 2.0]) * length))
         elif kind != "reenter" or visit.reentrant:
             visit.steps.append((kind, 0.0))
+    return visit
+
+
+def draw_several(random: Random, visit: Visit, keys: list[str]) -> Visit:
+    """Let most visits be to all keys, in any order."""
+    if random.random() < 0.7:
+        visit.keys = tuple(random.sample(keys, len(keys)))
+        visit.never_releases = False
     return visit

@@ -70,7 +70,7 @@ class LockRules(VisitRules):
         super()._observe(command, reply)
         for name in command.keys:
             if "}:k:" in name:
-                self._look(name, notified=command.name == "lock/release")
+                self._look(name, notified=command.name in ("lock/release", "multi/release"))
 
     def _look(self, name: str, notified: bool = False) -> None:
         found = self.world.server.store.records.get(name)
@@ -160,6 +160,18 @@ class LockRules(VisitRules):
         for key in self.keys.values():
             key.granted_at = inf
         super().killed(process)
+
+    def several_waited(self, sections: list[Section]) -> None:
+        """A caller that waits for several locks gets them when all of them are free."""
+        common = [Free(sections[0].asked, self.now)]
+        for section in sections:
+            own = self.key(store_key_of(section)).free
+            pairs = ((one, other) for one in common for other in own)
+            common = [Free(max(one.begin, other.begin), min(one.end, other.end)) for one, other in pairs]
+            common = [free for free in common if free.end > free.begin]
+        longest = max((free.end - free.begin for free in common), default=0.0)
+        if longest > LONGEST_POLL and longest > LONGEST_POLL + self.world.faults.between(sections[0].asked, self.now):
+            self._violation(f"{sections[0]} waits although all of its locks are free for {longest:.3f} s")
 
     # End
 

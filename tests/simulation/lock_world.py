@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks import LockBackendError
 from tests.simulation.fair_order import FairOrder
 from tests.simulation.lock_defects import TRIGGERS
-from tests.simulation.lock_plans import Visit, draw_visit
+from tests.simulation.lock_plans import Visit, draw_several, draw_visit
 from tests.simulation.lock_rules import LockRules
+from tests.simulation.multi_visits import visit_several
 from tests.simulation.visit_rules import store_key
 from tests.simulation.visit_world import KEYS, VisitWorld
 
 if TYPE_CHECKING:
     from random import Random
 
+    from tests.simulation.faces import Face
     from tests.simulation.installation import Installation
     from tests.simulation.process import Process
 
@@ -27,6 +29,8 @@ class LockWorld(VisitWorld):
         self.triggers = triggers
         self.fair = seed % 4 == 3 and not triggers
         """All locks are fair ones."""
+        self.several = seed % 8 == 5 and not triggers
+        """Most visits are to several locks at once."""
         super().__init__(seed, installation)
 
     def make_rules(self, seed: int) -> LockRules:
@@ -35,7 +39,15 @@ class LockWorld(VisitWorld):
         return rules
 
     def draw_visit(self, random: Random) -> Visit:
-        return draw_visit(random, KEYS, self.lease)
+        visit = draw_visit(random, KEYS, self.lease)
+        return draw_several(random, visit, KEYS) if self.several else visit
+
+    async def visit(self, process: Process, face: type[Face], visit: Any) -> None:
+        """Acquire the lock of a visit, or several locks, hold them, and release them."""
+        if visit.keys:
+            await visit_several(self.rules, process, face, visit)
+        else:
+            await super().visit(process, face, visit)
 
     def run(self) -> None:
         if not self.triggers:

@@ -134,15 +134,19 @@ class VisitWorld(ABC):
     async def _script(self, process: Process, face: type[Face], visits: list[Any]) -> None:
         for visit in visits:
             await face.sleep(visit.pause)
-            section = self.rules.begins(process, visit)
-            try:
-                await self._visit(process, face, visit, section)
-            except (Interrupted, asyncio.CancelledError):
-                self.rules.interrupted(section)
-            finally:
-                self.rules.ends(section)
+            await self.visit(process, face, visit)
             if visit.never_releases:
                 return  # its owner ends, and with it the renewal
+
+    async def visit(self, process: Process, face: type[Face], visit: Any) -> None:
+        """Acquire the lock of a visit, hold it, and release it."""
+        section = self.rules.begins(process, visit)
+        try:
+            await self._visit(process, face, visit, section)
+        except (Interrupted, asyncio.CancelledError):
+            self.rules.interrupted(section)
+        finally:
+            self.rules.ends(section)
 
     async def _acquire(self, face: type[Face], lock: Any, visit: Any) -> Grant | None:
         if visit.block:
