@@ -207,9 +207,7 @@ class MultiLock:
         Raises:
             LockError: as ``acquire()``.
         """
-        grant = self._acquire(True, None, _block_of(_get_frame(1)))
-        assert grant is not None  # noqa: S101 - it raises if a lock is busy
-        return grant
+        return self._acquire(True, None, _block_of(_get_frame(1)))  # type: ignore[return-value]  # it raises if one is busy
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Release all locks at the end of a block. An exception of the block is never replaced; a store that can't be
@@ -219,9 +217,8 @@ class MultiLock:
             LockLost: a lock was lost while the block ran, and the block raised nothing.
             LockNotOwned: the block was left in another thread or task.
         """
-        block = _block_of(_get_frame(1))
         try:
-            grant = self._end_block(error, block)
+            grant = self._end_block(error, _block_of(_get_frame(1)))
             if grant is not None:
                 grant.__exit__(kind, error, tb)
         except BaseException as failure:
@@ -237,9 +234,7 @@ class MultiLock:
         Raises:
             LockError: as ``aacquire()``.
         """
-        grant = await self._aacquire(True, None, _block_of(_get_frame(1)))
-        assert grant is not None  # noqa: S101 - it raises if a lock is busy
-        return grant
+        return await self._aacquire(True, None, _block_of(_get_frame(1)))  # type: ignore[return-value]  # see __enter__
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -251,9 +246,8 @@ class MultiLock:
             LockLost: a lock was lost while the block ran, and the block raised nothing.
             LockNotOwned: the block was left in another thread or task.
         """
-        block = _block_of(_get_frame(1))
         try:
-            grant = self._end_block(error, block)
+            grant = self._end_block(error, _block_of(_get_frame(1)))
             if grant is not None:
                 await grant.__aexit__(kind, error, tb)
         except BaseException as failure:
