@@ -21,8 +21,9 @@ from django_redis_locks import (
     inspection,
     locks,
 )
+from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, tasks_only, wait_for_renewal
-from tests.probes.engine import lose_one_reply, lost_replies
+from tests.probes.engine import delay_one_command, lose_one_reply, lost_replies
 
 pytestmark = pytest.mark.needs("multi")
 
@@ -289,6 +290,21 @@ def test_kinds_and_aliases_are_mixed(face: Face, alice: Caller, bob: Caller) -> 
         bob(held.release)
         alice(waiting.result(PATIENCE).release)
     assert busy() == [False] * 4
+
+
+@on_memory
+@pytest.mark.parametrize("delay", [6.0, 12.0])
+def test_lease_that_is_half_over_is_extended_and_one_that_ended_begins_again(
+    face: Face, alice: Caller, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch, delay: float
+) -> None:
+    """[L38] The first lock has a lease of ten seconds, and the store of the second one is slow once."""
+    face.add_alias("slow")
+    first, second = locks.lock(face.key, expire=10), locks["slow"].lock(f"{face.key}:slow", expire=10)
+    delay_one_command(monkeypatch, "slow", lambda: manual_clock.advance(delay))
+    with inside(alice, locks.multi_lock(first, second, wait=60)) as grant:
+        assert grant.held
+        assert grant.remaining() > (3 if delay < 10 else 9)
+        assert all(each.remaining() > 5 for each in grant.grants.values() if each.key == first.key)
 
 
 def test_current_grant_and_release_mean_all_locks(face: Face, alice: Caller) -> None:

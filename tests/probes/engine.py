@@ -218,6 +218,26 @@ def lose_one_reply(patch: pytest.MonkeyPatch, name: str) -> None:
     patch.setattr(backend, "acall", alose)
 
 
+def delay_one_command(patch: pytest.MonkeyPatch, alias: str, delay: Callable[[], object]) -> None:
+    """Call ``delay`` when the next command of an alias is sent."""
+    backend = locks[alias].engine.backend
+    call, acall = backend.call, backend.acall
+    pending = [delay]
+
+    async def adelayed(command: Command[Any]) -> Any:
+        if pending:
+            pending.pop()()
+        return await acall(command)
+
+    def delayed(command: Command[Any]) -> Any:
+        if pending:
+            pending.pop()()
+        return call(command)
+
+    patch.setattr(backend, "call", delayed)
+    patch.setattr(backend, "acall", adelayed)
+
+
 def _no_answer() -> LockBackendError:
     return LockBackendError("no answer", outcome_unknown=True, transient=True)
 
