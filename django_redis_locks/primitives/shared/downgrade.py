@@ -54,9 +54,9 @@ def downgrading(spec: LockSpec, hold: WriteHold) -> Program[None]:
         raise
     if reply > 1 or spec.lock_id in spec.performer.queued:
         yield NotifyWaiters(spec.lock_id, reply > 1, None, spec.steps.release_keys)
-    if reply:
-        hold.downgraded = True
-    elif hold.state is State.HELD:  # else another thread has released it since
+    hold.downgraded = bool(reply)
+    # the hold isn't over: another thread may have released it since, and its loss may have been reported
+    if hold.state is State.HELD and (not reply or hold.loss_reason is not None):
         raise spec.loss_of(hold, "taken" if in_time else "expired")
 
 

@@ -143,6 +143,26 @@ def test_downgrade_of_a_lost_lock_raises_and_changes_nothing(scenario: Scenario,
     elsewhere(theirs.release)
 
 
+def test_loss_that_is_reported_during_a_downgrade_is_raised(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[L15] [L35] The lease ends while the reply is on its way. Its release would succeed after on_lost was called."""
+    lock = rwlock(scenario.process)
+    writes, reads = lock.write.acquire(), lock.read.acquire()
+    call = scenario.process.backend.call
+
+    def call_slowly(command: Any) -> Any:
+        reply = call(command)
+        writes.hold.mark_lost("expired")
+        return reply
+
+    monkeypatch.setattr(scenario.process.backend, "call", call_slowly)
+    for grant in (writes, reads):
+        with pytest.raises(LockLost, match="expired"):
+            grant.release()
+    assert scenario.leftovers() == []
+
+
 def test_release_of_the_reads_ends_a_hold_whose_downgrade_failed(scenario: Scenario, elsewhere: Elsewhere) -> None:
     """[L35]"""
     scenario.process.backend.outcomes["permits/downgrade"] = ["dropped", "refused"]
