@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import store as memory_store
+from django_redis_locks.backends.memory.permits import Permits
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.engine.local_queues import LocalQueues, WaitQueue
@@ -24,6 +25,7 @@ from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.requests import Granted
 from django_redis_locks.primitives.shared.wait_loop import Turns
 from tests.probes.tuning import Tune
+from tests.simulation import permit_mutations
 from tests.simulation.lock_mutations import adopted_lock_never_doubted, grant_forgotten
 from tests.unit.interleavings import process
 from tests.unit.interleavings.environment import environment
@@ -51,9 +53,15 @@ TOO_LONG = Plan(lease=5.3, hold_for=15.0)
 EXTENDS = Plan(lease=5.3, extend=60.0, hold_for=15.0)
 SHORT, SHORT_TOO = Plan(lease=5.3, hold_for=3.0), Plan(lease=5.3, hold_for=6.0)
 IN_LOOP = Plan(loop="a loop")
-FAIR = Plan(fair=True)
-FAIR_STAYS = Plan(fair=True, hold_for=3.0)
-FAIR_IN_LOOP = Plan(fair=True, loop="a loop")
+FAIR = Plan(kind="fair")
+FAIR_STAYS = Plan(kind="fair", hold_for=3.0)
+FAIR_IN_LOOP = Plan(kind="fair", loop="a loop")
+READS, WRITES = Plan(kind="read"), Plan(kind="write")
+READS_STAY = Plan(kind="read", hold_for=3.0)
+READS_ON = Plan(kind="write", downgrades=True)
+READS_ON_FOR_LONG = Plan(kind="write", downgrades=True, hold_for=3.0)
+ONE_OF_TWO = Plan(kind="semaphore", limit=2)
+TWO_OF_TWO = Plan(kind="semaphore", limit=2, permits=2)
 
 WHOLE_LEASE = 3600.0
 """The store grants locks for the lease that their waiters asked for: no renewal is explored."""
@@ -104,6 +112,23 @@ CASES = {
     "fair: two by one, one fault": case((FAIR,), (FAIR,), faults=1),
     "fair: one by two, one fault": case((FAIR, FAIR), faults=1),
     "fair: the lease of a dead holder ends": case((FAIR_STAYS,), (FAIR, FAIR), faults=1, kinds={"death"}),
+    "rwlock: two readers and a writer": case((READS,), (READS,), (WRITES,), min_states=700),
+    "rwlock: a reader and two writers": case((READS,), (WRITES,), (WRITES,), min_states=1_200),
+    "rwlock: a reader and a writer, one fault": case((READS,), (WRITES,), faults=1, min_states=3_000),
+    "rwlock: two readers and a writer that is cancelled or dies": case(
+        (READS_STAY,), (WRITES,), (READS,), faults=1, kinds={"cancel", "death"}
+    ),
+    "rwlock: a writer reads on, one fault": case((READS_ON,), (WRITES,), faults=1, min_states=5_000),
+    "rwlock: a writer reads on beside a reader, and one dies": case(
+        (READS_ON,), (WRITES,), (READS,), faults=1, kinds={"death"}
+    ),
+    "semaphore: two for one permit and one for two": case(
+        (ONE_OF_TWO,), (ONE_OF_TWO,), (TWO_OF_TWO,), faults=1, kinds={"cancel"}
+    ),
+    "semaphore: one for one permit and one for two, one fault": case(
+        (ONE_OF_TWO,), (TWO_OF_TWO,), faults=1, min_states=3_000
+    ),
+    "semaphore: two in one process, one fault": case((ONE_OF_TWO, TWO_OF_TWO), faults=1),
     "fair and not": case((FAIR, A), (FAIR,)),
     "fair and not, one by one, one fault": case((FAIR,), (A,), faults=1),
 }
@@ -132,6 +157,12 @@ MORE = {
     "fair: three by one, one fault": case((FAIR,), (FAIR,), (FAIR,), faults=1),
     "fair and not, a cancellation": case((FAIR, A), (FAIR,), faults=1, kinds={"cancel"}),
     "fair: a thread and a loop": case((FAIR, FAIR_IN_LOOP), faults=1),
+    "rwlock: a reader and a writer, two faults": case((READS,), (WRITES,), faults=2, kinds=ALL - {"slow", "late"}),
+    "rwlock: two readers and a writer, one fault": case((READS,), (READS,), (WRITES,), faults=1),
+    "rwlock: a writer reads on, two faults": case((READS_ON,), (WRITES,), faults=2, kinds={"reply", "late", "signal"}),
+    "semaphore: two for one permit and one for two, one fault": case(
+        (ONE_OF_TWO,), (ONE_OF_TWO,), (TWO_OF_TWO,), faults=1
+    ),
     "a holder retries its release among others": case(
         (INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, min_states=4_000
     ),
@@ -140,8 +171,9 @@ MORE = {
 
 @pytest.mark.parametrize("name", [*CASES, *(MORE if FULL else ())])
 def test_interleavings_violate_no_rule(name: str, tune: Tune) -> None:
-    """[H2-H4, H7-H10, H12, H15, H21] Never two holders at once; no waiter sleeps while the lock is free; no token or
-    queue entry is left behind; every contender finishes; no live lock is reported as lost."""
+    """[H2-H4, H7-H10, H12, H15, H21] [L32-L35] [L37] Never two holders at once, and no more permits than the limit; no
+    waiter sleeps while the lock is free; no token or queue entry is left behind; every contender finishes; no live lock is
+    reported as lost."""
     check({**CASES, **MORE}[name], tune)
 
 
@@ -261,6 +293,11 @@ def newcomer_takes_a_free_fair_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory_store.Store, "is_first_in_line", lambda *_: True)
 
 
+def permits_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """[L37] The permits of the holders don't count."""
+    patch.setattr(Permits, "used", 0)
+
+
 def cleanup_interrupted(patch: pytest.MonkeyPatch) -> None:
     """[L16] A signal handler that raises during the cleanup of a cancelled caller ends the cleanup."""
     patch.setattr(acquire, "run_twice_if_interrupted", lambda clean_up: clean_up())
@@ -284,6 +321,14 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (token_of_unanswered_request_granted, "sleeps", case((STAYS,), (STAYS,), faults=1, kinds={"late"})),
     (one_queue_for_all_loops, "stuck", case((Plan(loop="a loop", blocked=True), A), (A,))),
     (newcomer_takes_a_free_fair_lock, "overtaken", case((FAIR_STAYS,), (FAIR, FAIR), faults=1, kinds={"death"})),
+    (permit_mutations.newcomer_first, "overtaken", case((READS_STAY,), (WRITES,), (READS,))),
+    (
+        permit_mutations.departure_unnoticed,
+        "sleeps",
+        case((READS_STAY,), (WRITES,), (READS,), faults=1, kinds={"cancel"}),
+    ),
+    (permit_mutations.downgrade_lets_go, "reported as lost|hold the lock", case((READS_ON_FOR_LONG,), (WRITES,))),
+    (permits_not_counted, "hold the lock", case((ONE_OF_TWO,), (ONE_OF_TWO,), (ONE_OF_TWO,))),
     (cleanup_interrupted, "stuck|kept", case((A, A), faults=2, kinds={"cancel", "signal"})),
 ]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import locks as memory_locks
+from django_redis_locks.backends.memory import permits as memory_permits
 from django_redis_locks.backends.memory import records as memory_records
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, tokens
@@ -100,7 +101,7 @@ def deterministic_environment() -> Iterator[None]:
         patch.setattr(tokens, "mint_token", environment.mint_token)
         patch.setattr(requests, "mint_id", lambda: 1)
         patch.setattr(acquire, "issue", lambda lock, request, hold: Grant(hold, lock, request.grant_id))
-        for module in (memory_locks, memory_records, memory_store):
+        for module in (memory_locks, memory_permits, memory_records, memory_store):
             patch.setattr(module, "monotonic", lambda: environment.now)
             patch.setattr(module, "micros", lambda: environment.enqueued_at)
         patch.setattr(memory_store.Store, "next_fence", lambda *_: 1000)

@@ -214,7 +214,7 @@ def attributes(value: Any) -> list[tuple[str, Any]]:
     if hasattr(value, "__dict__"):
         return [(name, value) for name, value in sorted(vars(value).items()) if name not in _ignored(kind)]
     names = _slots(kind)
-    if kind is Hold and not value.reserved_fences:
+    if issubclass(kind, Hold) and not value.reserved_fences:
         names = [name for name in names if name != "confirmed_at"]
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 

@@ -18,7 +18,10 @@ class Plan:
         acquisitions: how often it acquires.
         retries_release: releases again if a release got no reply, as a caller may.
         loop: None for a thread, or the event loop of a task.
-        fair: the lock is a fair one.
+        kind: of the lock: "lock", "fair", "semaphore", or the side "read" or "write" of a read-write lock.
+        limit: how many permits a semaphore has.
+        permits: how many of them it acquires.
+        downgrades: it enters the read side, too, and leaves the write side, before it releases.
         blocked: its loop blocks as soon as it waits, so that it never wakes for its turn.
     """
 
@@ -29,5 +32,8 @@ class Plan:
     acquisitions: int = 1
     retries_release: bool = False
     loop: object = None
-    fair: bool = False
+    kind: str = "lock"
+    limit: int = 1
+    permits: int = 1
+    downgrades: bool = False
     blocked: bool = False

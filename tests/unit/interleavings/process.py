@@ -36,15 +36,22 @@ from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockId, LockKeys
 from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.core.steps import positional
+from django_redis_locks.core.write_hold import READ, WriteHold
 from django_redis_locks.engine import engine as engine_module
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.rwlock import ReadLock, WriteLock
+from django_redis_locks.primitives.semaphore import Semaphore
 from django_redis_locks.primitives.shared.acquire import handle_failure
+from django_redis_locks.primitives.shared.base_lock import BaseLock
+from django_redis_locks.primitives.shared.downgrade import downgrade_later, downgrading
 from django_redis_locks.primitives.shared.extend import extending
 from django_redis_locks.primitives.shared.fair_steps import FairSteps
 from django_redis_locks.primitives.shared.lock_spec import LockSpec
 from django_redis_locks.primitives.shared.mutex_steps import MutexSteps
+from django_redis_locks.primitives.shared.permit_steps import SEMAPHORE, PermitSteps
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
+from django_redis_locks.primitives.shared.rwlock_steps import ReadSteps, WriteSteps
 
 from . import straight
 from .environment import RecordingEvent, Timestamp, environment
@@ -55,6 +62,9 @@ PROCESS = "~"
 
 KEYS = LockKeys("}:k:lock", "}:w:lock", "fence", "index", "inbox:")
 LOCK_ID = LockId("store", KEYS.lock)
+
+CLASSES: dict[str, type[BaseLock]] = {"semaphore": Semaphore, "read": ReadLock, "write": WriteLock}
+STEPS: dict[str, Any] = {"lock": MutexSteps, "fair": FairSteps, "read": ReadSteps, "write": WriteSteps}
 
 Input = tuple[Any, ...]
 
@@ -81,6 +91,8 @@ class Contender:
     grant: Grant | None = None
     leaves_at: float = 0.0
     extended: bool = False
+    downgraded: bool = False
+    """It has left the write side of its lock, and reads."""
 
     def new_token(self) -> str:
         self.minted += 1
@@ -140,10 +152,15 @@ class Process:
         self.cleanup_abandoned = False
         """The maintenance thread has just abandoned a cleanup after several requests without a reply."""
 
-    def _lock(self, plan: Plan) -> Lock:
+    def _lock(self, plan: Plan) -> BaseLock:
         options = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
-        steps = (FairSteps if plan.fair else MutexSteps)(self.engine, KEYS, "lock", options)
-        return Lock(LockSpec(self.engine, LOCK_ID, KEYS, "lock", "lock", "default", options, steps))
+        steps: Any
+        if plan.kind == "semaphore":
+            steps = PermitSteps(self.engine, KEYS, "lock", options, SEMAPHORE, plan.limit, plan.permits)
+        else:
+            steps = STEPS[plan.kind](self.engine, KEYS, "lock", options)
+        kind = CLASSES.get(plan.kind, Lock)
+        return kind(LockSpec(self.engine, LOCK_ID, KEYS, "lock", "lock", "default", options, steps))
 
     def apply(self, input: Input) -> None:
         """Make one step."""
@@ -173,7 +190,7 @@ class Process:
         )
         if contender.plan.wait:
             lease = round(contender.plan.lease * 1000)
-            own_line = request.token if contender.plan.fair else ""
+            own_line = "" if contender.plan.kind == "lock" else request.token
             request.waiter = Waiter(LOCK_ID, contender.plan.loop, KEYS.inbox, lease, request, own_line)
         contender.phase = "asking"
         contender.program = straight.acquiring_straight(self.locks[index], request)
@@ -261,6 +278,20 @@ class Process:
         contender.program = extending(self.locks[index].spec, contender.grant.hold, round(contender.plan.extend * 1000))
         self._run(index, contender.program.send, None)
 
+    def _downgrade(self, index: int) -> None:
+        """Enter the read side, and leave the write side."""
+        contender, lock = self.contenders[index], self.locks[index]
+        assert contender.grant is not None
+        hold = contender.grant.hold
+        contender.downgraded = True
+        assert isinstance(hold, WriteHold)
+        inner = Grant(hold, lock, contender.grant.id + 1)
+        assert hold.add_grant(inner.id, role=READ)
+        assert hold.end_write(contender.grant.id)
+        contender.grant, contender.phase = inner, "downgrading"
+        contender.program = downgrading(lock.spec, hold)
+        self._run(index, contender.program.send, None)
+
     def _release(self, index: int) -> None:
         contender, lock = self.contenders[index], self.locks[index]
         assert contender.grant is not None
@@ -303,9 +334,10 @@ class Process:
             contender.extended = not contender.plan.extend
             contender.leaves_at = self.now + contender.plan.hold_for
             self.holds.append(result)
-        elif contender.phase != "extending":
+        elif contender.phase not in ("extending", "downgrading"):
             contender.acquire_request = contender.grant = None
             contender.queue_number, contender.leaves_at, contender.extended = 0, 0.0, False
+            contender.downgraded = False
         if contender.grant is not None:
             contender.phase = "inside"
         else:
@@ -315,7 +347,11 @@ class Process:
         contender = self.contenders[index]
         if not isinstance(failure, (LockBackendError, LockLost, asyncio.CancelledError, KeyboardInterrupt)):
             raise failure
-        if contender.phase == "extending":  # the block continues, or ends
+        if contender.phase == "downgrading":  # the block of the write side ends
+            assert contender.grant is not None
+            assert isinstance(contender.grant.hold, WriteHold)
+            downgrade_later(self.locks[index].spec, contender.grant.hold)
+        if contender.phase in ("extending", "downgrading"):  # the block continues, or ends
             contender.phase = "inside"
             return
         contender.failure = failure

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.effects import Subscribe, Wait
 from django_redis_locks.core.steps import positional
+from django_redis_locks.primitives.shared.rwlock_steps import ALL_PERMITS
 
 from .plans import Plan
 from .process import KEYS, Contender, Input, Process
@@ -29,7 +30,7 @@ class ProcessView(NamedTuple):
     wait_timers: tuple[float, ...]
     """The timers that wake waiting contenders."""
     holders: int
-    """How many contenders hold the lock by their own clock."""
+    """How many permits the contenders hold by their own clock; a lock with one holder has one."""
     tokens: frozenset[str]
     """Tokens that may be in the store: held, or to be deleted by a cleanup."""
     last_arrival: int
@@ -79,7 +80,7 @@ def sight(process: Process, last_arrival: int) -> ProcessView:
         interruptible=tuple(interruptible),
         timers=tuple(timers + wait_timers),
         wait_timers=tuple(wait_timers),
-        holders=sum(_inside(contender) for contender in process.contenders),
+        holders=sum(_permits(contender) for contender in process.contenders if _inside(contender)),
         tokens=frozenset(_tokens(process, cleanups)),
         last_arrival=last_arrival,
         queue_numbers=frozenset(_queue_numbers(process, [request for _, request in requests], cleanups)),
@@ -114,6 +115,8 @@ def _step(contender: Contender, now: float) -> str:
     if contender.phase == "inside":
         if not contender.extended:
             return "extend"
+        if contender.plan.downgrades and not contender.downgraded:
+            return "downgrade"
         return "release" if contender.leaves_at <= now else ""
     if isinstance(effect, Wait) and contender.sleeps_until is not None:
         return "wake" if contender.awake and not contender.plan.blocked else ""
@@ -131,16 +134,21 @@ def _inside(contender: Contender) -> bool:
     return hold is not None and hold.live
 
 
+def _permits(contender: Contender) -> int:
+    writes = contender.plan.kind == "write" and not contender.downgraded
+    return ALL_PERMITS if writes else contender.plan.permits
+
+
 def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
     for contender in process.contenders:
         if contender.grant is not None:
             yield contender.grant.hold.token
     for cleanup in cleanups:
-        if cleanup[2].name == "lock/release":
-            yield cleanup[2].args.token
-        elif cleanup[2].name == "waiters/unregister":
+        if cleanup[2].name.endswith("/unregister"):
             address, grant = cleanup[2].args
             yield from address.split(" ")[2:3] if grant is None else [grant.token]
+        elif cleanup[2].name.endswith("/release"):
+            yield cleanup[2].args.token
 
 
 def _queue_numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:

@@ -9,7 +9,8 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.steps.locks import AcquireFair
+from django_redis_locks.backends.memory.permits import Permits
+from django_redis_locks.core.keys import heartbeats_of
 
 from .environment import Timestamp, environment
 from .fingerprints import Fingerprinter
@@ -34,7 +35,7 @@ class StoreResult(NamedTuple):
         after: the number of the store's new state.
         notified: the notified processes, each with the number of the queue to wake in it, and the token that the lock
             was granted to, or "".
-        overtakes: a caller of a fair lock got it, although a live waiter is before it in line.
+        overtakes: a caller of a lock with one line got it, although a live waiter is before it in line.
     """
 
     after: int
@@ -50,8 +51,10 @@ class StoreStates:
         self._results: dict[Any, Any] = {}
         self._notified: list[tuple[int, str, str]] = []
         # By the number of a state:
-        self.tokens: list[str | None] = []
-        """The token that holds the lock."""
+        self.tokens: list[frozenset[str]] = []
+        """The tokens that hold the lock."""
+        self.available: list[bool] = []
+        """Whether the lock is free, or the permits that the first waiter wants."""
         self.last_arrival: list[int] = []
         """The latest arrival time in the wait queue."""
         self.queues: list[tuple[str, ...]] = []
@@ -65,19 +68,23 @@ class StoreStates:
         if done is None:
             step, args = memory._steps[request.name], _with_process(request.args, sender)
             done = self._apply(state, lambda store: step(store, request.keys, args), enqueued_at)
-            if isinstance(args, AcquireFair):
+            if request.name in _WITH_ONE_LINE:
                 done = done._replace(overtakes=self._overtakes(state, done.after, args))
             self._results[what] = done
         return done
 
-    def _overtakes(self, before: int, after: int, args: AcquireFair) -> bool:
-        if self.tokens[after] != args.token or self.tokens[before] == args.token:
-            return False
-        store = self._stores[before][0]
-        line = store.queues.get(KEYS.waiters, {})
-        waiter = args.waiter
-        own_place = inf if waiter is None else line.get(waiter.address) or waiter.place or inf
-        return any(place < own_place and other.split()[0] in store.inboxes for other, place in line.items())
+    def _overtakes(self, before: int, after: int, args: Any) -> bool:
+        line = self._stores[before][0].queues.get(KEYS.waiters, {})
+        store = self._stores[after][0]
+        waiter = getattr(args, "waiter", None)
+        for token in self.tokens[after] - self.tokens[before]:
+            own_place = min((place for address, place in line.items() if token in address.split(" ")), default=inf)
+            if waiter is not None and args.token == token:
+                own_place = min(own_place, waiter.place if waiter.place > 0 else inf)
+            for address in self.queues[after]:
+                if line.get(address, inf) < own_place and address.split(" ")[0] in store.inboxes:
+                    return True
+        return False
 
     def subscribe(self, state: int, process: int, on: bool) -> int:
         """Subscribe or unsubscribe a process."""
@@ -118,7 +125,10 @@ class StoreStates:
         copied = _copy(store)
         new_numbers = {str(old): str(new) for new, old in enumerate(order)}
         for record in copied.records.values():
-            record.token = new_numbers[record.token[0]] + record.token[1:]
+            if isinstance(record, Permits):
+                _rename(record, new_numbers)
+            else:
+                record.token = new_numbers[record.token[0]] + record.token[1:]
         digit_at = len(KEYS.inbox)
 
         def renumbered(address: str) -> str:
@@ -128,10 +138,10 @@ class StoreStates:
             )
             return " ".join([name, number, token, *rest])
 
-        copied.queues = {
-            key: {renumbered(address): since for address, since in waiters.items()}
-            for key, waiters in store.queues.items()
-        }
+        for part in ("queues", "heartbeats"):
+            waiters = getattr(store, part)
+            renamed = {key: {renumbered(name): time for name, time in of.items()} for key, of in waiters.items()}
+            setattr(copied, part, renamed)
         number = self._number(_without_subscribers(copied), now)
         for channel in store.inboxes:
             number = self.subscribe(number, int(new_numbers[channel[digit_at]]), True)
@@ -140,15 +150,55 @@ class StoreStates:
     def _number(self, store: memory.Store, now: Timestamp) -> int:
         environment.now = now
         record = store.find(KEYS.lock)
+        if isinstance(record, Permits):
+            record.drop_ended()  # as the next step does
+        heartbeats = store.heartbeats.get(heartbeats_of(KEYS.lock), {})
+        for address in [address for address, until in heartbeats.items() if until <= now]:
+            del heartbeats[address]
+            store.dequeue(KEYS.waiters, address)
         fingerprinter = Fingerprinter(now)
-        fingerprint = fingerprinter.of((store.records, store.queues, sorted(store.inboxes)))
+        fingerprint = fingerprinter.of((store.records, store.queues, heartbeats, sorted(store.inboxes)))
         number = self._numbers.setdefault(fingerprint, len(self._numbers))
         if number == len(self._stores):
             self._stores.append((store, now))
-            self.tokens.append(record.token if record is not None else None)
+            self.tokens.append(_tokens(record))
+            self.available.append(_is_available(store, record))
             self.last_arrival.append(fingerprinter.last_arrival)
             self.queues.append(tuple(store.queues.get(KEYS.waiters, ())))
         return number
+
+
+_WITH_ONE_LINE = {
+    "lock/acquire_fair",
+    *(f"permits/{step}" for step in ("acquire", "release", "downgrade", "unregister")),
+}
+"""The steps that may grant a lock with one line of waiters."""
+
+
+def _tokens(record: Any) -> frozenset[str]:
+    if isinstance(record, Permits):
+        return frozenset(record.holds)
+    return frozenset() if record is None else frozenset({record.token})
+
+
+def _is_available(store: memory.Store, record: Any) -> bool:
+    line = store.queues.get(KEYS.waiters, {})
+    if not _tokens(record):
+        return True
+    alive = [address for address in sorted(line, key=line.__getitem__) if address.split(" ")[0] in store.inboxes]
+    if not isinstance(record, Permits) or not alive:
+        return False
+    _, _, limit, permits = alive[0].split(" ")[3].split("/")
+    return int(permits) <= record.limit_for(int(limit)) - record.used
+
+
+def _rename(permits: Permits, new_numbers: dict[str, str]) -> None:
+    """Rename the processes in the tokens of the holds."""
+    for name in ("holds", "permits"):
+        renamed = {new_numbers[token[0]] + token[1:]: value for token, value in getattr(permits, name).items()}
+        setattr(permits, name, renamed)
+    for token, hold in permits.holds.items():
+        hold.token = token
 
 
 def _with_process(arg: Any, process: int) -> Any:
@@ -164,6 +214,10 @@ def _copy(store: memory.Store) -> memory.Store:
         value = getattr(store, field.name)
         if isinstance(value, dict):
             setattr(copied, field.name, {key: copy.copy(part) for key, part in value.items()})
+    for record in copied.records.values():
+        if isinstance(record, Permits):
+            record.holds = {token: copy.copy(hold) for token, hold in record.holds.items()}
+            record.permits = dict(record.permits)
     return copied
 
 

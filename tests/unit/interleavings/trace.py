@@ -16,6 +16,7 @@ _STEPS = {
     "wake": "has its turn",
     "subscribe": "subscribes its process",
     "extend": "is about to extend",
+    "downgrade": "goes on as a reader",
     "release": "begins to release",
     "cancel": "is cancelled",
     "signal": "is interrupted",

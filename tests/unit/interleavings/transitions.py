@@ -79,7 +79,7 @@ class State(NamedTuple):
     hand_overs_in_a_row: int
     """Hand-overs in a row while another process waited."""
     overtaken: bool = False
-    """A caller got a fair lock before a waiter that has waited longer."""
+    """A caller got a lock with one line before a waiter that has waited longer."""
 
 
 class Transition(NamedTuple):
@@ -267,7 +267,7 @@ class Transitions:
         after, _ = self._after_request(state._replace(late_requests=tuple(rest)), late_request.sender, late_request)
         return after._replace(
             stale_entry_allowed=state.stale_entry_allowed
-            or bool(numbers_in(late_request.args) and late_request.name != "waiters/unregister")
+            or bool(numbers_in(late_request.args) and not late_request.name.endswith("/unregister"))
         )
 
     def _time_transitions(self, state: State, idle: bool) -> Iterator[Transition]:
@@ -281,9 +281,8 @@ class Transitions:
         for p, n in alive:
             processes[p] = self.process_states[p].step(n, ("time", length))
         store = self.store.after_time(state.store, length)
-        ended = (
-            self.store.tokens[state.store] is not None and self.store.tokens[store] is None
-        )  # the end of a lease notifies no waiter
+        # the end of a lease notifies no waiter
+        ended = not self.store.tokens[state.store] <= self.store.tokens[store]
         after = state._replace(
             store=store,
             processes=tuple(processes),
