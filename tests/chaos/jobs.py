@@ -7,7 +7,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from django_redis_locks import Grant, Lock, clock, locks
+from django_redis_locks import Grant, Lock, ReadLock, WriteLock, clock, locks
 from tests.chaos import workers
 from tests.probes.client import waiting_callers
 
@@ -28,10 +28,16 @@ class CompletedHold(NamedTuple):
 
 
 FAIR = "fair"
-"""The key of a fair lock. All other locks are plain ones."""
+"""The key of a fair lock. All other locks but those below are plain ones."""
+
+READ, WRITE = "to read", "to write"
+"""The two sides of the read-write lock "rw"."""
 
 
-def _lock(key: str) -> Lock:
+def _lock(key: str) -> Lock | ReadLock | WriteLock:
+    if key in (READ, WRITE):
+        both = locks.rwlock("rw", expire=LEASE, wait=LEASE)
+        return both.read if key == READ else both.write
     make = locks.fair_lock if key == FAIR else locks.lock
     return make(key, expire=LEASE, wait=LEASE)
 

@@ -10,6 +10,7 @@ from django_redis_locks import locks
 from django_redis_locks.core.queue_entry import Entry
 from django_redis_locks.core.queue_values import Attempt
 from django_redis_locks.primitives.shared.requests import Busy, Granted
+from tests.unit.primitives.scenario import VirtualClock
 
 
 @pytest.fixture(params=["memory", "redis"], autouse=True)
@@ -23,11 +24,16 @@ def store(request: pytest.FixtureRequest, settings: Any) -> None:
 
 
 class Line:
-    """The requests of callers with one kind of lock. No process subscribes to their channels."""
+    """The requests of callers with one kind of lock. No process subscribes to their channels unless it ``hears``."""
 
     def __init__(self, lock: Any) -> None:
         self.steps = lock.spec.steps
-        self.call = lock.spec.performer.backend.call
+        self.backend = lock.spec.performer.backend
+        self.call = self.backend.call
+
+    def hears(self, token: str) -> None:
+        """Subscribe to the channel of a caller, on a memory store."""
+        self.backend._store.inboxes[f"channel:{token}"] = lambda *message: None
 
     def ask(self, token: str, place: int = 0, *, registers: bool = True, steps: Any = None) -> Any:
         """Send the acquire of a caller, and return its parsed reply."""
@@ -59,3 +65,21 @@ def test_dead_waiter_that_knows_a_smaller_limit_keeps_no_other_waiting() -> None
     assert isinstance(line.ask("holder", registers=False, steps=line.steps.with_permits(3)), Granted)
     assert isinstance(old.ask("dead"), Busy)
     assert isinstance(line.ask("newcomer"), Granted)
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+def test_silent_writer_keeps_readers_waiting_for_four_seconds(time: VirtualClock) -> None:
+    """[L33] [L34] Its process is stopped, so it has a connection. One that asks in time keeps them waiting."""
+    lock = locks.rwlock("line", expire=60)
+    line, reading = Line(lock.write), lock.read.spec.steps
+    line.hears("writer")
+    assert isinstance(line.ask("reader", registers=False, steps=reading), Granted)
+    place = line.ask("writer").position.enqueued_at
+    for _ in range(3):
+        time.time += 3.9
+        assert isinstance(line.ask("behind", steps=reading), Busy)
+        assert isinstance(line.ask("writer", place), Busy)
+    time.time += 3.9
+    assert isinstance(line.ask("behind", steps=reading), Busy)
+    time.time += 0.2
+    assert isinstance(line.ask("behind", steps=reading), Granted)
