@@ -227,10 +227,13 @@ class PermitStore:
 
     def _check_line(self, lock: str, view: View, command: Command[Any]) -> None:
         """[L33] [L34] After a step that grants permits, those of the first waiter aren't free."""
-        args = command.args
-        if isinstance(args, AcquirePermits) and args.waiter is not None and not args.waiter.address:
-            return  # a request without a registration may be before the first waiter
-        head = next(filter(self.alive, view.line), None)
+        args, own = command.args, ""
+        if isinstance(args, AcquirePermits) and args.waiter is not None:
+            own = args.waiter.address
+            if not own:
+                return  # a request without a registration may be before the first waiter
+        # the sender lives, although its subscription may have been lost
+        head = next((waiter for waiter in view.line if waiter.address == own or self.alive(waiter)), None)
         if head is not None and head.permits <= view.free(self._now, head.limit):
             self._violation(f"{head.address} waits for {lock} after {command.name}, although its permits are free")
 
