@@ -86,11 +86,6 @@ def late_grant_adopted(patch: Patch) -> None:
     patch.setattr(DirectGrant, "deadline", property(lambda self: clock.now() + self.entry.lease / 1000))
 
 
-def grant_never_confirmed(patch: Patch) -> None:
-    """[H6] The short lease of a grant isn't extended."""
-    patch.setattr(hold.Hold, "unconfirmed", False)
-
-
 def grant_not_passed_on(patch: Patch) -> None:
     """[H9] What was granted to a process that no longer waits isn't passed on."""
     patch.setattr(Engine, "_send_unregister", lambda self, *what: None)
@@ -154,7 +149,6 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (registered_too_early, "waits although"),
     (grant_forgotten, "isn't adopted"),
     (late_grant_adopted, "two hold the lock|an old one|isn't above"),
-    (grant_never_confirmed, "nothing kept its renewal|it was not taken"),
     (grant_not_passed_on, "isn't adopted"),
     (newcomer_first, "overtakes"),
     (waiter_left_in_queue, "waits although|fails without a fault|waits .* no more than"),

@@ -40,6 +40,16 @@ LONG_SECTIONS = 1 / 1500
 """and so rarely that it costs little."""
 
 
+def make_lock(maker: Any, kind: str, **options: Any) -> Any:
+    """A lock of a kind with one holder at a time."""
+    match kind:
+        case "write":
+            return maker.rwlock("fuzz", **options).write
+        case "semaphore":
+            return maker.semaphore("fuzz", 1, **options)
+    return getattr(maker, kind)("fuzz", **options)
+
+
 @dataclass(frozen=True)
 class Config:
     """The configuration of one worker."""
@@ -51,6 +61,7 @@ class Config:
     """threads or tasks"""
     callers: int = 4
     renew: bool = False
+    kind: str = "lock"
     seed: int = 0
     broken: str = ""
     """The name of a broken lock, to show that the checker finds it."""
@@ -65,7 +76,7 @@ class Config:
 
             return broken_locks.LOCKS[self.broken](self.url)
         locks.configure({"default": {"LOCATION": self.url}})
-        return locks.lock("fuzz", expire=LEASE, renew=self.renew, wait=PATIENCE)
+        return make_lock(locks, self.kind, expire=LEASE, renew=self.renew, wait=PATIENCE)
 
 
 class Caller:
