@@ -174,7 +174,8 @@ def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
             app.task(
                 quick, name=f"{kind}.{ack}.killed_after_result", base=killed_after_result(base), bind=True, **options
             )
-    limit = {"lock_limit": 2, "lock_key": "{tag}", "base": bases["singleton"], "bind": True}
+    # not shared: an app with idempotency_ttl as a default refuses them
+    limit = {"lock_limit": 2, "lock_key": "{tag}", "base": bases["singleton"], "bind": True, "shared": False}
     for ack, options in ACKS.items():
         for body in (wait_for_gate, ignore_exit, flaky):
             each = {"lock_on_duplicate": "queue", "lock_wait": 60, **options}
