@@ -77,7 +77,7 @@ def release_permit(task: TaskOptions, id: str, permit: Grant) -> None:
 
 
 def free_permit_of_dead_run(task: TaskOptions, key: str, fence: int) -> None:
-    """Give the permit of a run back whose process has died.
+    """Give back the permit of a run after its process has died.
 
     Raises:
         LockBackendError: the store can't be reached.

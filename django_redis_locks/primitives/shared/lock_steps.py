@@ -31,7 +31,7 @@ class LockSteps(Protocol):
 
     @property
     def role(self) -> str:
-        """The side of a lock whose two sides share a key, such as ``READ``; "" for other kinds."""
+        """The side of a lock that has two sides under one key, such as ``READ``; "" for other kinds."""
 
     @property
     def hold_type(self) -> type[Hold]:

@@ -49,7 +49,7 @@ def releasing_all(grants: Iterable[Any], loop: object) -> Program[None]:
 
 
 def _group_of(grant: Any) -> Hashable:
-    """Return what is equal for the grants that one command may release; None for a lock whose release is its own."""
+    """Return what is equal for the grants that one command may release; None for a lock that is released alone."""
     usual = type(grant.lock).release_grant is release_grant and grant.hold.pid == getpid()
     return group_of(grant.lock.spec) if usual else None
 

@@ -117,7 +117,7 @@ def end_straight(spec: LockSpec, grant: Grant, sent: float, reply: Any) -> First
 
 
 def report_released(spec: LockSpec, grant: Grant, confirmed: bool) -> None:
-    """Forget a grant whose release has ended, and report it."""
+    """Forget a grant after its release, and report that."""
     registry.forget(grant)
     hold = grant.hold
     events.emit(events.Released(spec.key, spec.name, spec.alias, hold.fence, hold.age(), confirmed))
