@@ -42,7 +42,10 @@ class ReplyError(Exception):
 class RedisServer:
     """One server process. `config` has the names of redis.conf; a list stands for several lines with one name."""
 
-    def __init__(self, config: Config | None = None, *, executable: Path | None = None) -> None:
+    def __init__(
+        self, config: Config | None = None, *, executable: Path | None = None, arguments: Sequence[str] = ()
+    ) -> None:
+        self._arguments = arguments
         self.config: dict[str, str | int | Sequence[str]] = {
             "bind": HOST,
             "save": "",
@@ -170,7 +173,7 @@ class RedisServer:
             lines.append(f"cluster-announce-ip {HOST}")
         (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
         with (self.folder / "redis.log").open("wb") as log:
-            command = [*die_with_parent(), str(self.executable), str(self.folder / "redis.conf")]
+            command = [*die_with_parent(), str(self.executable), str(self.folder / "redis.conf"), *self._arguments]
             self._process = subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )

@@ -135,9 +135,10 @@ class LockBackendError(LockError):
         unreachable: True if there was no connection, or no reply. False if the store refused the request.
         on_reused_connection: True if an earlier opened connection failed, so that an immediate retry on a new one may
             succeed.
+        awaits_failover: True if sentinels may name another server soon, so that retries are frequent.
     """
 
-    unreachable = False  # the default for errors that an older version has pickled
+    unreachable = awaits_failover = False  # the defaults for errors that an older version has pickled
 
     def __init__(
         self,
@@ -147,6 +148,7 @@ class LockBackendError(LockError):
         transient: bool = False,
         unreachable: bool = False,
         on_reused_connection: bool = False,
+        awaits_failover: bool = False,
         **context: str | None,
     ) -> None:
         super().__init__(message, **context)
@@ -154,6 +156,7 @@ class LockBackendError(LockError):
         self.transient = transient
         self.unreachable = unreachable
         self.on_reused_connection = on_reused_connection
+        self.awaits_failover = awaits_failover
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -61,6 +61,7 @@ class Tuning:
         min_retry_delay: The first pause before a request to an unreachable store is repeated. Each further pause is
             twice as long.
         max_retry_delay: The longest of these pauses.
+        max_failover_delay: The longest of these pauses while a failover may replace the server at any moment.
         probe_interval: The interval between requests that test whether an unreachable server is back.
         renewal_share: The share of a lease after which it is renewed. One third leaves time for two more attempts.
         cleanup_delays: The delays after which the token of an unanswered attempt is deleted, besides once after its
@@ -113,6 +114,7 @@ class Tuning:
     contention_memory: float = 1.0
     min_retry_delay: float = 0.05
     max_retry_delay: float = 1.0
+    max_failover_delay: float = 0.2
     probe_interval: float = 1.0
     renewal_share: float = 1 / 3
     cleanup_delays: tuple[float, ...] = (0.0, 0.1, 1.0, 3.0)

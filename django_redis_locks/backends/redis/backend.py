@@ -1,10 +1,12 @@
-"""``RedisBackend``: the store on one Redis or Valkey server. Each command is one EVALSHA request."""
+"""``RedisBackend``: the store on one Redis or Valkey server, or on the master that sentinels name. Each command is one
+EVALSHA request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ...core import forks
+from ...core.clock import system_now as now
 from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
 from ...core.prepared import PreparedCommand
@@ -17,6 +19,8 @@ from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
 from .scripts import PackedArguments, by_sha, by_source, pack_arguments, pack_arguments_once, prepared_head
+from .sentinels import OPTIONS as SENTINEL_OPTIONS
+from .sentinels import Sentinels
 from .server_errors import (
     ERROR_REPLIES,
     HINTS,
@@ -29,7 +33,7 @@ from .server_errors import (
 from .server_info import read_facts
 from .subscriber import PING, RedisSubscriber
 from .sync_connections import ConnectionPool
-from .urls import access_digest, database_in, identity, mask_password, redis_url, server_in
+from .urls import access_digest, database_in, identity, mask_password, parse_sentinels, redis_url, server_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,13 +50,14 @@ PROTOCOL = 2
 
 
 class RedisBackend(Backend):
-    """Locks on one Redis or Valkey server.
+    """Locks on one Redis or Valkey server, or on the master of a service that sentinels monitor.
 
     Args:
-        location: the URL, such as ``redis://127.0.0.1:6379/0``.
+        location: the URL, such as ``redis://127.0.0.1:6379/0`` or ``redis+sentinel://s1:26379,s2:26379/mymaster/0``.
         options: keyword arguments of redis-py's connection (``socket_timeout``, default 2 s; ``username``,
             ``ssl_ca_certs``, …), and ``max_connection_age``: seconds after which a connection is replaced (default
-            3600).
+            3600). With sentinels also ``sentinel_kwargs``, the arguments of their connections, and
+            ``min_other_sentinels``: a sentinel that knows fewer others isn't believed (default 0).
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
@@ -67,17 +72,27 @@ class RedisBackend(Backend):
         max_age = validate_seconds(
             connection_options.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age"
         )
-        make, make_async, self._make_resp2 = connection_makers(url, connection_options)
-        self.identity = identity(url, options)
-        self._node = f"{server_in(self.identity)} {access_digest(url, connection_options)}"
+        sentinel_url = parse_sentinels(location)
+        self._sentinels = Sentinels(sentinel_url, connection_options) if sentinel_url is not None else None
+        server_options = {
+            name: value
+            for name, value in connection_options.items()
+            if self._sentinels is None or name not in SENTINEL_OPTIONS
+        }
+        make, make_async, self._make_resp2 = connection_makers(url, server_options, self._sentinels)
+        self.identity = identity(location, options)
+        access = location if self._sentinels else url
+        self._node = f"{server_in(self.identity)} {access_digest(access, connection_options)}"
         self._database = database_in(self.identity)
         self.location = mask_password(location)
         self._max_age = max_age
         self._timeout = tuning.socket_timeout
-        last_timeout = LastTimeout()
-        self._pool = ConnectionPool(make, max_age, last_timeout)
-        self._loop_connections = LoopConnections(make_async, max_age, last_timeout)
+        self._last_timeout = LastTimeout()
+        self._pool = ConnectionPool(make, max_age, self._last_timeout)
+        self._loop_connections = LoopConnections(make_async, max_age, self._last_timeout)
         self._subscriber: RedisSubscriber | None = None
+        if self._sentinels is not None:
+            self._sentinels.on_switch = self._leave_former_master
 
     incompatibility = staticmethod(versions.incompatibility)
     compatibility_warning = staticmethod(versions.compatibility_warning)
@@ -159,7 +174,9 @@ class RedisBackend(Backend):
             pool.close()
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
-        subscriber = self._subscriber = RedisSubscriber(self._make_resp2, handler, self.location, self._max_age)
+        subscriber = self._subscriber = RedisSubscriber(
+            self._make_resp2, handler, self.location, self._max_age, fails_over=self._sentinels is not None
+        )
         return subscriber
 
     def close(self) -> None:
@@ -169,6 +186,12 @@ class RedisBackend(Backend):
     def after_fork_in_child(self) -> None:
         self._pool.after_fork_in_child()
         self._loop_connections.after_fork_in_child()
+
+    def _leave_former_master(self) -> None:
+        """Close idle connections before their next use, and subscribe at the new master."""
+        self._last_timeout.at = now()
+        if self._subscriber is not None:
+            self._subscriber.reconnect()
 
     def _error_of_failure(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
@@ -184,6 +207,7 @@ class RedisBackend(Backend):
             transient=True,
             unreachable=True,
             on_reused_connection=failure.on_reused_connection,
+            awaits_failover=self._sentinels is not None,
         )
 
     def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
@@ -196,6 +220,7 @@ class RedisBackend(Backend):
             outcome_unknown=code not in NOT_EXECUTED_CODES,
             transient=code in TRANSIENT_CODES,
             on_reused_connection=on_reused_connection,
+            awaits_failover=self._sentinels is not None and code in RECONNECT_CODES,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import redis
 import redis.asyncio
@@ -26,7 +26,9 @@ from .sockets import read_available, set_abortive_close
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    ConnectionMakers = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
 
 
 "".encode("idna")  # caches the codec, which the first connection would import: see scripts.py
@@ -51,11 +53,24 @@ class Failure(Exception):
         self.on_reused_connection = on_reused_connection
 
 
-def connection_makers(
-    url: str, options: dict[str, Any]
-) -> tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
+class Locator(Protocol):
+    """Finds the server to connect to."""
+
+    def locate(self, deadline: float) -> tuple[str, int]:
+        """Return its host and port, before ``deadline`` on the package's clock."""
+
+    def alocate(self, deadline: float) -> Awaitable[tuple[str, int]]:
+        """Return its host and port, before ``deadline`` on the package's clock."""
+
+
+def connection_makers(url: str, options: dict[str, Any], locator: Locator | None = None) -> ConnectionMakers:
     """Return three functions that make a connection to a URL with redis-py's keyword options: a synchronous one, an
     asynchronous one, and a synchronous one with RESP2, where Pub/Sub messages arrive as replies.
+
+    Args:
+        url: the URL.
+        options: redis-py's keyword options.
+        locator: finds the host and port instead of those in the URL, each time that a connection is opened.
 
     Raises:
         ValueError, TypeError: the URL or an option is unknown to redis-py.
@@ -74,7 +89,8 @@ def connection_makers(
         raise ValueError(f"OPTIONS and LOCATION conflict: {error}") from None
     for name in pool.connection_kwargs.keys() & {"socket_timeout", "socket_connect_timeout"}:
         validate_seconds(pool.connection_kwargs[name], name)
-    connection_class = _with_deadline(pool.connection_class)
+    connection_class = _with_deadline(pool.connection_class, locator)
+    aconnection_class = _located(apool.connection_class, locator) if locator is not None else apool.connection_class
     kwargs = _without_maintenance_notices(pool.connection_kwargs)
     akwargs = _without_maintenance_notices(apool.connection_kwargs)
     if getattr(first, "driver_info", None) is not None:  # redis-py would look up its version for each connection
@@ -88,7 +104,7 @@ def connection_makers(
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
 
-    return make, lambda: apool.connection_class(**akwargs), lambda: make(protocol=2)
+    return make, lambda: aconnection_class(**akwargs), lambda: make(protocol=2)
 
 
 def _verify_host(kwargs: dict[str, Any]) -> None:
@@ -156,11 +172,16 @@ def connect_time_limit(connection: Any) -> float | None:
     return longest
 
 
-def _with_deadline(connection_class: Any) -> Any:
+def _with_deadline(connection_class: Any, locator: Locator | None) -> Any:
     """Return a subclass that opens its connections before ``deadline``, if it is set."""
 
     class DeadlineConnection(connection_class):  # type: ignore[misc]
         deadline: float | None = None
+
+        def connect(self) -> None:
+            if locator is not None:
+                self.host, self.port = locator.locate(self.deadline or now() + (connect_time_limit(self) or inf))
+            super().connect()
 
         @property
         def socket_connect_timeout(self) -> float | None:
@@ -235,6 +256,17 @@ def socket_of(connection: redis.Connection) -> Any:
 
 
 # Loops
+
+
+def _located(connection_class: Any, locator: Locator) -> Any:
+    """Return a subclass that asks the locator for its server. The caller limits the time that this takes."""
+
+    class LocatedConnection(connection_class):  # type: ignore[misc]
+        async def connect(self) -> None:
+            self.host, self.port = await locator.alocate(now() + (connect_time_limit(self) or inf))
+            await super().connect()
+
+    return LocatedConnection
 
 
 async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:

@@ -12,19 +12,20 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseErro
 
 from ...core.suggestions import closest, did_you_mean
 from .resp import ServerError
+from .sentinel_url import is_sentinel
 
 ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
 """The exceptions for error replies. During the handshake, redis-py raises them as connection errors if the server is
 loading or rejects the login."""
 
-TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
+TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "UNBLOCKED", "BUSY", "OOM"}
 """Codes of temporary errors: a failover, a restart, a slow script of another client, or no memory until keys expire."""
 
-RECONNECT_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
+RECONNECT_CODES = {"READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOAUTH"}
 """Codes after which a new connection may help: the connected server is no longer the master, or has restarted. A new
 connection to the same address may reach the master."""
 
-NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+NOT_EXECUTED_CODES = TRANSIENT_CODES - {"UNBLOCKED"} | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Codes of errors that a script raises before it changes anything. Other errors, such as a missing right, may stop a
 script half-way."""
 
@@ -59,9 +60,9 @@ def suggest_fix(problem: str, location: str) -> str:
             )
         return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
     advice = "Start that server, or correct LOCATION in REDIS_LOCKS"
-    if location.startswith(("rediss:", "valkeys:")) and "refused" not in problem:
+    if location.startswith(("rediss", "valkeys")) and "refused" not in problem:
         return (
-            f"{advice}: use redis:// if the server doesn't encrypt. "
+            f"{advice}: use {'redis+sentinel' if is_sentinel(location) else 'redis'}:// if the server doesn't encrypt. "
             "If it requires a client certificate, set ssl_certfile and ssl_keyfile in OPTIONS"
         )
     return advice

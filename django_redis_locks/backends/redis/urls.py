@@ -7,6 +7,9 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from . import sentinel_url
+from .sentinel_url import SENTINEL_SCHEMES, SentinelUrl, is_sentinel
+
 SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
@@ -16,13 +19,16 @@ def redis_url(location: str) -> str:
     Raises:
         ValueError: not a valid URL; the message never contains a password.
     """
+    sentinels = parse_sentinels(location)
+    if sentinels is not None:
+        return sentinels.server_url()
     if not location:
         raise ValueError("LOCATION is missing; '' isn't the URL of a Redis server, such as redis://127.0.0.1:6379/0")
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES or not rest:
         raise ValueError(
             f"LOCATION {mask_password(location)!r} isn't the URL of a Redis server, such as redis://127.0.0.1:6379/0; "
-            f"its scheme is one of {', '.join(SCHEMES)}"
+            f"its scheme is one of {', '.join(SCHEMES + SENTINEL_SCHEMES)}"
         )
     try:
         identity(location)
@@ -39,6 +45,20 @@ def redis_url(location: str) -> str:
     return location.replace("valkey", "redis", 1) if scheme.startswith("valkey") else location
 
 
+def parse_sentinels(location: str) -> SentinelUrl | None:
+    """Return the parts of a location with sentinels; None for the URL of one server.
+
+    Raises:
+        ValueError: it can't be parsed; the message never contains a password.
+    """
+    if not is_sentinel(location):
+        return None
+    try:
+        return sentinel_url.parse(location)
+    except ValueError as error:
+        raise ValueError(f"LOCATION {mask_password(location)!r} {error}") from None
+
+
 def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
     """Return a name of the database, without the login. It is equal for all URLs of the same database.
 
@@ -47,9 +67,11 @@ def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
         options: ``OPTIONS``, used for parts that the URL lacks.
 
     Raises:
-        ValueError: the port isn't a number.
+        ValueError: the port isn't a number, or the location can't be parsed.
     """
     options = options or {}
+    if (sentinels := parse_sentinels(location)) is not None:
+        return sentinels.identity(options)
     parts = urlsplit(location)
     db = parse_qs(parts.query).get("db", [""])[0]
     if parts.scheme == "unix":
@@ -73,14 +95,22 @@ def server_in(identity: str) -> str:
 def access_digest(location: str, options: Mapping[str, Any]) -> str:
     """Return a digest of all settings that decide whether a server can be reached; the database isn't one of them. It
     doesn't reveal secrets."""
-    parts = urlsplit(location)
-    access = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
+    if (sentinels := parse_sentinels(location)) is not None:
+        server: Any = sentinels._replace(database="")
+    else:
+        server = urlsplit(location)[:2]
+    access = server, sorted((name, repr(value)) for name, value in options.items() if name != "db")
     return blake2b(repr(access).encode(), digest_size=8).hexdigest()
 
 
 def mask_password(location: str) -> str:
     """Return the location without its password, for messages. The location may be malformed, so any text before the
     last ``@`` may contain the password."""
+    if is_sentinel(location):
+        try:
+            return sentinel_url.parse(location).masked()
+        except ValueError:
+            pass  # malformed
     scheme, mark, rest = location.partition("://")
     if not mark:
         scheme, rest = "", location

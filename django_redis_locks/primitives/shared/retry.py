@@ -119,7 +119,7 @@ def retry_command(
             if left <= 0:
                 raise
             yield Sleep(min(pause, left))
-            pause = min(2 * pause, tuning.max_retry_delay)
+            pause = min(2 * pause, tuning.max_failover_delay if failure.awaits_failover else tuning.max_retry_delay)
         else:
             outage.failure = None
             return reply, sent, outcome_unknown
