@@ -155,6 +155,8 @@ class Sentinels:
             return _why_not_usable(fields, self._min_others)
         if is_unknown_service(reply):
             return "unknown service"
+        if isinstance(reply, TimeoutError):
+            return "no answer in time"
         return str(reply).rstrip(".").replace(". ", ": ") or type(reply).__name__
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockLost
 from django_redis_locks.client import Locks
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.effects import Sleep
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
@@ -92,6 +93,26 @@ def test_server_that_is_down_fails_later_callers_at_once(scenario: Scenario) -> 
     process.outage.probe()
     process.lock().acquire().release()
     held.release()
+
+
+@pytest.mark.parametrize(
+    ("awaits_failover", "pauses"), [(True, [0.05, 0.1, 0.2, 0.2, 0.2]), (False, [0.05, 0.1, 0.2, 0.4, 0.8])]
+)
+def test_pauses_are_short_while_a_failover_is_expected(awaits_failover: bool, pauses: list[float]) -> None:
+    """A server that was replaced answers within the next 200 ms; one that is down isn't asked that often."""
+    program = retry_command(clear_command("generation"))
+    slept: list[float] = []
+    effect = next(program)
+    while len(slept) < 5:
+        if isinstance(effect, Sleep):
+            slept.append(effect.seconds)
+            effect = next(program)
+        elif isinstance(effect, Command):
+            failure = LockBackendError("away", transient=True, unreachable=True, awaits_failover=awaits_failover)
+            effect = program.throw(failure)
+        else:
+            effect = program.send(60.0)
+    assert slept == pauses
 
 
 def test_caller_with_a_longer_backend_wait_waits_for_a_server_that_is_down(scenario: Scenario) -> None:
