@@ -18,6 +18,7 @@ from tests.servers import needs_version, unavailable
 from tests.simulation.summary import pytest_terminal_summary
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
+from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer, one_node_cluster
 
 __all__ = ["needs_version", "pytest_terminal_summary", "unavailable"]
@@ -107,6 +108,19 @@ def cluster_url(cluster_server: RedisServer) -> str:
     """The URL of the shared cluster of one node, flushed."""
     cluster_server.flush()
     return cluster_server.url()
+
+
+@pytest.fixture(scope="session")
+def sentinel_group(redis_executable: None) -> Iterator[SentinelGroup]:
+    with SentinelGroup() as group:
+        yield group
+
+
+@pytest.fixture
+def sentinel_location(sentinel_group: SentinelGroup) -> str:
+    """The LOCATION of the shared sentinels, whose master is flushed."""
+    sentinel_group.master.flush()
+    return sentinel_group.location()
 
 
 @pytest.fixture

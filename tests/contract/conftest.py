@@ -11,13 +11,27 @@ import pytest
 import redis
 
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import BACKENDS, FACES, Caller, Face
+from tests.contract.matrix import BACKENDS, FACES, ON_SENTINEL, Caller, Face, sentinel
 from tests.contract.network_faults import FaultSchedule
 from tests.probes.engine import Event, record_events, supported_features
 from tests.probes.load import LoadCalls
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the row ``sentinel`` only in the suites that it is for."""
+    unneeded = [item for item in items if _backend_of(item) is sentinel and item.path.stem not in ON_SENTINEL]
+    if unneeded:
+        config.hook.pytest_deselected(items=unneeded)
+        dropped = set(unneeded)
+        items[:] = [item for item in items if item not in dropped]
+
+
+def _backend_of(item: pytest.Item) -> object:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("backend") if callspec is not None else None
 
 
 @pytest.fixture

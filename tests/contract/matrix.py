@@ -48,6 +48,15 @@ def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"LOCATION": request.getfixturevalue("cluster_url")}
 
 
+def sentinel(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The master that sentinels name. The commands are those of the row ``redis``; the connections differ, so only the
+    suites in ``ON_SENTINEL`` run on it."""
+    return {"LOCATION": request.getfixturevalue("sentinel_location")}
+
+
+ON_SENTINEL = {"test_fence", "test_force_release", "test_hand_over", "test_lock"}
+"""They cover requests of threads and tasks, notifications of waiters, renewal, and the facts of a server."""
+
 # The faces: callers in threads and callers in tasks
 
 
@@ -149,6 +158,7 @@ BACKENDS = [
     pytest.param(memory, id="memory"),
     pytest.param(redis, id="redis"),
     pytest.param(cluster, id="cluster"),
+    pytest.param(sentinel, id="sentinel"),
 ]
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
