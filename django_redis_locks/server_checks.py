@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 OLDEST_REDIS: Final = (6, 2)
 """The oldest version of Redis that works. The oldest Valkey is 7.2."""
 
+OTHER_SENTINELS: Final = 2
+"""The number of other sentinels with which one of them may fail."""
+
 CLOCK_TOLERANCE: Final = 10.0
 """The difference between the clocks of server and client, in seconds, that causes no warning."""
 
@@ -57,6 +60,8 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
         return
     yield from _of_server(where, facts)
     yield from _of_data(where, facts)
+    if facts.mode == "sentinel":
+        yield from _of_sentinels(where, facts)
     yield from _shared_databases(where, facts, alias)
 
 
@@ -64,19 +69,19 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
     if _version(facts) < OLDEST_REDIS:
         yield _warning(
             "W103",
-            f"{where}: {facts.address} is {facts.server} {facts.version}.",
+            f"{where}: {facts.name} is {facts.server} {facts.version}.",
             "Locks need Redis 6.2 or Valkey 7.2, or newer.",
         )
     if facts.role == "replica":
         yield _warning(
             "W104",
-            f"{where}: {facts.address} is a replica.",
+            f"{where}: {facts.name} is a replica.",
             "Locks can't be acquired there, and some may be missing after a failover. Set LOCATION to the master.",
         )
     if facts.mode == "cluster":
         yield _warning(
             "W105",
-            f"{where}: {facts.address} is a node of a Redis Cluster.",
+            f"{where}: {facts.name} is a node of a Redis Cluster.",
             "Locks need a single server: all slots must be on this node.",
         )
     if facts.denied:
@@ -84,7 +89,7 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         missing = ", ".join(right for right in facts.denied if right.isupper())
         yield _warning(
             "W106",
-            f"{where}: {facts.address} denies rights or commands that locks need: {', '.join(facts.denied)}.",
+            f"{where}: {facts.name} denies rights or commands that locks need: {', '.join(facts.denied)}.",
             " ".join(
                 [f"ACL SETUSER <user> {rights}"] * bool(rights)
                 + [f"Undo the renaming of {missing} in redis.conf."] * bool(missing)
@@ -93,7 +98,7 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
     if facts.ahead is not None and abs(facts.ahead) >= CLOCK_TOLERANCE:
         yield _warning(
             "W108",
-            f"{where}: the clock of {facts.address} is {abs(facts.ahead):.0f} s "
+            f"{where}: the clock of {facts.name} is {abs(facts.ahead):.0f} s "
             f"{'ahead of' if facts.ahead > 0 else 'behind'} the clock of this machine.",
             "Fences are times of the server's clock, and leases end early when that clock is corrected. Run NTP on both.",
         )
@@ -103,20 +108,42 @@ def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
     if facts.policy not in {"", "noeviction"}:
         yield _warning(
             "W102",
-            f"{where}: {facts.address} has maxmemory-policy {facts.policy}.",
+            f"{where}: {facts.name} has maxmemory-policy {facts.policy}.",
             "It may delete held locks. Set noeviction, or give the locks their own server.",
         )
     note = ""
     if facts.appends is False:
-        note = f"{facts.address} has no append-only file: a crash frees all locks while their holders continue."
+        note = f"{facts.name} has no append-only file: a crash frees all locks while their holders continue."
     elif facts.syncs == "no":
         note = (
-            f"{facts.address} has appendfsync no: a crash of its machine frees the locks of the last half minute while "
+            f"{facts.name} has appendfsync no: a crash of its machine frees the locks of the last half minute while "
             "their holders continue."
         )
     if note:
         hint = "Set appendonly yes and appendfsync everysec, or reject writes with older fences in your database."
         yield checks.Info(f"{where}: {note}", hint=hint, id=f"{TAG}.W107")
+
+
+def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    if facts.other_sentinels is not None and facts.other_sentinels < OTHER_SENTINELS:
+        yield _warning(
+            "W110",
+            f"{where}: the sentinels of {facts.address} know {facts.other_sentinels} others.",
+            "Run three sentinels or more on machines of their own: a failover needs a majority of them.",
+        )
+    if facts.replicas == 0:
+        yield _warning(
+            "W111",
+            f"{where}: {facts.name} has no replica that is online.",
+            "If it fails, no server can take over. Start a replica, or correct its replicaof and masterauth.",
+        )
+    if facts.min_replicas == 0:
+        yield checks.Info(
+            f"{where}: {facts.name} has min-replicas-to-write 0: a failover may lose locks while their holders continue.",
+            hint="Set OPTIONS['replicas'] to 1, and min-replicas-to-write 1 for a shorter time with two masters; or reject "
+            "writes with older fences in your database.",
+            id=f"{TAG}.W112",
+        )
 
 
 def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
@@ -134,7 +161,7 @@ def _shared_databases(where: str, facts: Facts, alias: str) -> Iterator[checks.C
         if other.database == facts.database:
             yield _warning(
                 "W109",
-                f"{where} shares its database with the cache {cache!r}: {facts.address} and {other.address} are the same.",
+                f"{where} shares its database with the cache {cache!r}: {facts.name} and {other.name} are the same.",
                 "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
             )
 

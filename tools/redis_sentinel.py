@@ -24,10 +24,13 @@ PATIENCE = 30.0
 class SentinelGroup:
     """Servers and the sentinels that watch them. `config` is for the servers, `down_after` in milliseconds."""
 
-    def __init__(self, config: Config | None = None, *, replicas: int = 2, down_after: int = 500) -> None:
+    def __init__(
+        self, config: Config | None = None, *, replicas: int = 2, sentinels: int = 3, down_after: int = 500
+    ) -> None:
         self.service = SERVICE
         self._config = {"repl-diskless-sync-delay": 0, **(config or {})}
         self._replicas = replicas
+        self._sentinels = sentinels
         self._down_after = down_after
         self.servers: list[RedisServer] = []
         self.sentinels: list[RedisServer] = []
@@ -54,13 +57,13 @@ class SentinelGroup:
             self.servers.append(RedisServer({**self._config, "replicaof": f"{HOST} {master.port}"}).start())
         password = self._config.get("requirepass")
         lines = [
-            f"monitor {SERVICE} {HOST} {master.port} 2",
+            f"monitor {SERVICE} {HOST} {master.port} {self._sentinels // 2 + 1}",
             f"down-after-milliseconds {SERVICE} {self._down_after}",
             f"failover-timeout {SERVICE} 6000",
             f"parallel-syncs {SERVICE} 2",
             *([f"auth-pass {SERVICE} {password}"] if password else []),
         ]
-        for _ in range(3):
+        for _ in range(self._sentinels):
             self.sentinels.append(RedisServer({"sentinel": lines}, arguments=["--sentinel"]).start())
         self.wait_until_whole()
 
@@ -111,7 +114,7 @@ class SentinelGroup:
             fields = dict(zip(words[::2], words[1::2], strict=True))
             if (
                 fields["num-slaves"] != str(self._replicas)
-                or fields["num-other-sentinels"] != "2"
+                or fields["num-other-sentinels"] != str(self._sentinels - 1)
                 or fields["flags"] != "master"
             ):
                 return False

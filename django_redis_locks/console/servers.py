@@ -27,7 +27,7 @@ def ping(console: Console, options: Options) -> int:
     """Show whether each server answers, and how fast."""
     found = console.ask_each(aliases_of(options), diagnosis.facts)
     if console.json:
-        shown = ("server", "version", "address", "round_trip", "role")
+        shown = ("server", "version", "address", "node", "round_trip", "role")
         answers = {
             alias: {name: value for name, value in as_json.of_facts(facts).items() if name in shown}
             for alias, facts in found.items()
@@ -67,7 +67,7 @@ def _ping_row(alias: str, facts: Facts) -> list[str]:
         f"{facts.round_trip * 1000:.1f} ms",
         distinct(f"{facts.server} {facts.version}".strip()),
         facts.role,
-        distinct(facts.address),
+        distinct(facts.name),
     ]
 
 
@@ -77,7 +77,7 @@ def _lines_of(stats: _Stats) -> list[tuple[str, str]]:
         (_("held"), str(counts.held)),
         (_("expired within the last hour"), str(counts.expired)),
         (_("queued"), str(counts.queued)),
-        (_("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.address}")),
+        (_("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.name}")),
     ]
     if facts.server == MEMORY:
         return [*lines[:3], (_("server"), _("the memory of this process; other processes have locks of their own"))]

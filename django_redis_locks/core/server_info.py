@@ -19,7 +19,7 @@ class Facts:
         address: its address, without a password.
         round_trip: the seconds that one request took on an open connection.
         role: "master" or "replica".
-        mode: "standalone" or "cluster".
+        mode: "standalone", "cluster", or "sentinel" if sentinels named the server.
         ahead: the seconds by which its clock is ahead of this process's clock.
         database: an id of the database; it is equal if two addresses lead to the same database.
         denied: the rights that locks need and that this user lacks, as ``ACL SETUSER`` spells them, and the commands
@@ -32,6 +32,10 @@ class Facts:
         appends: whether it writes an append-only file.
         syncs: how often that file is synced to the disk: "always", "everysec" or "no".
         saves: whether it saves snapshots automatically.
+        node: the address of the master that the sentinels named; "" without sentinels.
+        other_sentinels: the largest number of other sentinels that a sentinel knows.
+        replicas: the number of replicas that are connected and up to date.
+        min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
     """
 
     server: str
@@ -53,6 +57,15 @@ class Facts:
     appends: bool | None = None
     syncs: str = ""
     saves: bool | None = None
+    node: str = ""
+    other_sentinels: int | None = None
+    replicas: int | None = None
+    min_replicas: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The address, and the node that the sentinels named."""
+        return f"{self.address} ({self.node})" if self.node else self.address
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ to one event loop, and don't tell an unknown service from sentinels that are awa
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -22,6 +23,7 @@ from .sync_connections import ConnectionPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ...core.server_info import Facts
     from .redispy import ConnectionMakers
 
 Address = tuple[str, int]
@@ -89,12 +91,20 @@ class Sentinels:
                 return master
         raise self._no_master(replies)
 
-    def ask_each(self, *words: str, timeout: float) -> list[tuple[str, Any]]:
-        """Send the subcommand of ``SENTINEL`` to all sentinels, and return their addresses and replies. An exception is
-        the reply of a sentinel that doesn't answer or refuses."""
-        return [
-            (join_address(*host), self._ask(host, seconds, *words)) for host, seconds in self._shares(now() + timeout)
+    def add_facts(self, facts: Facts, timeout: float) -> Facts:
+        """Add what the sentinels tell to the facts of the master.
+
+        Args:
+            facts: the facts of the server that ``locate`` named last.
+            timeout: seconds for all sentinels together.
+        """
+        answers = [
+            fields_of(self._ask(host, seconds, "MASTER", self.url.service))
+            for host, seconds in self._shares(now() + timeout)
         ]
+        others = [int(answer["num-other-sentinels"]) for answer in answers if "num-other-sentinels" in answer]
+        node = join_address(*self._master) if self._master is not None else ""
+        return replace(facts, mode="sentinel", node=node, other_sentinels=max(others, default=None))
 
     def _shares(self, deadline: float) -> Iterator[tuple[Address, float]]:
         """Yield the sentinels, the one that named the master last time first, and the seconds in which each must

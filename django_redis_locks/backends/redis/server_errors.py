@@ -59,6 +59,10 @@ def suggest_fix(problem: str, location: str) -> str:
                 '"OPTIONS": {"ssl_check_hostname": False} accepts every certificate of its authority'
             )
         return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
+    if problem.startswith("no sentinel knows"):
+        return "Correct the name of the service after the sentinels in LOCATION"
+    if problem.startswith("no sentinel answers"):
+        return "Start the sentinels, or correct their addresses in LOCATION"
     advice = "Start that server, or correct LOCATION in REDIS_LOCKS"
     if location.startswith(("rediss", "valkeys")) and "refused" not in problem:
         return (

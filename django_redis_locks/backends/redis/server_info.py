@@ -50,7 +50,13 @@ PROBES: dict[str, tuple[str, ...]] = {
 """Each command that locks need, with arguments that have no effect. The last one leaves the connection in subscriber
 mode."""
 
-_INFO_COMMANDS = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
+_INFO_COMMANDS = (
+    ("HELLO",),
+    ("INFO",),
+    ("CONFIG", "GET", "appendfsync"),
+    ("CONFIG", "GET", "save"),
+    ("CONFIG", "GET", "min-replicas-to-write"),
+)
 
 
 def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
@@ -76,7 +82,7 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
     ahead = None
     if type(time_reply) is not ServerError:
         ahead = int(time_reply[0]) + int(time_reply[1]) / 1e6 - local_time - round_trip / 2
-    hello_reply, info_reply, fsync_reply, save_reply = pool.execute_many(
+    hello_reply, info_reply, fsync_reply, save_reply, replicas_reply = pool.execute_many(
         [pack(*words) for words in _INFO_COMMANDS], deadline - now(), fail_if_demoted=False
     )
     probe_replies = pool.execute_many(
@@ -108,6 +114,8 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
         uptime=_number(info, "uptime_in_seconds"),
         appends=None if "aof_enabled" not in info else info["aof_enabled"] == "1",
         syncs=_parse_pairs(fsync_reply).get("appendfsync", ""),
+        replicas=_online_replicas(info),
+        min_replicas=_number(_parse_pairs(replicas_reply), "min-replicas-to-write"),
         saves=None if "save" not in _parse_pairs(save_reply) else _parse_pairs(save_reply)["save"] != "",
     )
 
@@ -142,6 +150,12 @@ def _parse_info(info_reply: Any) -> dict[str, str]:
         return {}
     lines = info_reply.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def _online_replicas(info: dict[str, str]) -> int | None:
+    if "connected_slaves" not in info:
+        return None
+    return sum(re.fullmatch(r"slave\d+", name) is not None and "state=online" in info[name] for name in info)
 
 
 def _parse_pairs(reply: Any) -> dict[str, str]:

@@ -1,0 +1,57 @@
+"""`check --deploy` and `facts` on a master that sentinels name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import Info
+from django.core.management import call_command
+
+from django_redis_locks import diagnosis
+from tests.django.test_server_checks import ids, run_check
+from tools.redis_sentinel import SentinelGroup
+
+
+def test_facts_name_the_location_and_the_node(settings: Any, sentinel_group: SentinelGroup, capsys: Any) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": sentinel_group.location()}}
+    facts = diagnosis.facts()
+    assert facts.address == sentinel_group.location()
+    assert facts.node == f"127.0.0.1:{sentinel_group.master.port}"
+    assert (facts.mode, facts.role) == ("sentinel", "master")
+    assert (facts.other_sentinels, facts.replicas, facts.min_replicas) == (2, 2, 0)
+    call_command("redis_locks", "ping")
+    assert f"{facts.address} ({facts.node})" in capsys.readouterr().out
+
+
+def test_healthy_group_has_two_notes(settings: Any, sentinel_group: SentinelGroup) -> None:
+    """W107, as the master keeps no file, and W112, as a failover may lose locks."""
+    messages = run_check(settings, sentinel_group.location())
+    assert ids(messages) == ["W107", "W112"]
+    assert all(isinstance(message, Info) for message in messages)
+    assert f"127.0.0.1:{sentinel_group.master.port}" in messages[1].msg
+
+
+def test_lone_sentinel_is_W110_and_a_master_without_replica_W111(settings: Any, redis_executable: None) -> None:
+    """Neither could survive a failure. A replica that the master requires ends the note about lost locks."""
+    with SentinelGroup({"min-replicas-to-write": 1}, replicas=0, sentinels=1) as group:
+        messages = run_check(settings, group.location())
+    assert ids(messages) == ["W107", "W110", "W111"]
+    assert "know 0 others" in messages[1].msg
+    assert "no replica that is online" in messages[2].msg
+
+
+def test_unknown_service_is_W101_with_the_sentinels(settings: Any, sentinel_group: SentinelGroup) -> None:
+    location = sentinel_group.location().replace("mymaster", "yourmaster")
+    (message,) = run_check(settings, location.replace("//", "//me:hunter2@"))
+    assert ids([message]) == ["W101"]
+    assert "no sentinel knows the service 'yourmaster'" in message.msg
+    assert all(f":{sentinel.port}: unknown service" in message.msg for sentinel in sentinel_group.sentinels)
+    assert message.hint == "Correct the name of the service after the sentinels in LOCATION."
+    assert "hunter2" not in message.msg
+
+
+def test_sentinels_that_are_away_are_W101(settings: Any, closed_port: int) -> None:
+    (message,) = run_check(settings, f"redis+sentinel://127.0.0.1:{closed_port}/mymaster")
+    assert ids([message]) == ["W101"]
+    assert "no sentinel answers" in message.msg
+    assert "Start the sentinels" in str(message.hint)
