@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..backends.redis.urls import identity
+from . import sentinel_caches
 
 _POOL_OPTIONS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
 """Options of a cache that don't apply to a connection, but to its pool or its values."""
@@ -77,11 +78,14 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
     if _is_django_redis(entry):
         pool = dict(options.get("CONNECTION_POOL_KWARGS", {}))
         names = {
+            "USERNAME": "username",
             "PASSWORD": "password",
             "SOCKET_TIMEOUT": "socket_timeout",
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
+        sentinels = sentinel_caches.options(entry) if sentinel_caches.has_sentinels(entry) else {}
         options = pool | {argument: options[setting] for setting, argument in names.items() if setting in options}
+        options |= sentinels
     return {
         key: value
         for key, value in options.items()
@@ -123,7 +127,10 @@ def _caches() -> dict[str, dict[str, Any]]:
 
 def _locations(entry: dict[str, Any]) -> list[str]:
     location = entry.get("LOCATION", "")
-    return [part for part in (re.split("[;,]", location) if isinstance(location, str) else location) if part]
+    parts = [part for part in (re.split("[;,]", location) if isinstance(location, str) else location) if part]
+    if _is_django_redis(entry) and sentinel_caches.has_sentinels(entry):
+        return sentinel_caches.locations(entry, parts)
+    return parts
 
 
 def _is_django_redis(entry: dict[str, Any]) -> bool:
@@ -133,6 +140,8 @@ def _is_django_redis(entry: dict[str, Any]) -> bool:
 def _is_redis(entry: dict[str, Any]) -> bool:
     if _is_django_redis(entry):
         client = str(entry.get("OPTIONS", {}).get("CLIENT_CLASS", ""))
+        if client.endswith(".SentinelClient"):
+            return sentinel_caches.has_sentinels(entry)
         return not client or client.endswith(".DefaultClient")
     try:
         backend = import_string(entry["BACKEND"])

@@ -397,7 +397,7 @@ class TestOptions:
         """[D34] They have other names there. IGNORE_EXCEPTIONS isn't borrowed."""
         for options, expected in (
             ({"PASSWORD": "p", "SOCKET_TIMEOUT": 3}, {"password": "p", "socket_timeout": 3}),
-            ({"SOCKET_TIMEOUT": None}, {}),
+            ({"USERNAME": "u", "SOCKET_TIMEOUT": None}, {"username": "u"}),
             ({"SOCKET_CONNECT_TIMEOUT": 4}, {"socket_connect_timeout": 4}),
             ({"CONNECTION_POOL_KWARGS": {"max_connections": 9, "username": "u"}}, {"username": "u"}),
             ({"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "IGNORE_EXCEPTIONS": True}, {}),
