@@ -263,6 +263,7 @@ class Locks(LockMaker):
             on_lost=None,
             after_release=open_transactions.warn_if_open,
             backend_wait=first_given(overrides.backend_wait, settings.backend_wait),
+            replicas=self.engine.backend.replicas,
         )
 
     def _lock_options(

@@ -100,6 +100,9 @@ class Backend:
         """The name of the server. Backends with equal ``node`` share their knowledge of its outages."""
         return self.identity
 
+    replicas: int = 0
+    """The number of replicas that must have an acquired lock before its caller gets it."""
+
     buckets: int = 1
     """The number of parts that keys are divided into; the keys of one command belong to one part. It may differ between
     the stores of a class: then ``__init__`` sets it."""

@@ -49,6 +49,8 @@ class Command(Effect[R]):
         own_keys: the number of first keys that belong to one hold, if this renewal can be merged with others: they may
             differ in these keys and in the last argument, a tuple, and the reply is an array with a result for each. 0
             if it can't be merged.
+        replicas: the number of replicas that shall have this step before the reply. The raw reply is then a list: that of
+            the step, and the number of replicas that have it when enough have, or after the store's timeout.
     """
 
     local: ClassVar[bool] = False
@@ -58,6 +60,7 @@ class Command(Effect[R]):
     args: Any
     parse: Callable[[Any], R]
     own_keys: int = 0
+    replicas: int = 0
 
     def read(self, reply: Any) -> R:
         """Parse a reply.

@@ -3,6 +3,7 @@ EVALSHA request."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ...core import forks
@@ -17,7 +18,7 @@ from . import versions
 from .async_connections import LoopConnections
 from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
-from .resp import ServerError
+from .resp import ServerError, pack
 from .scripts import PackedArguments, by_sha, by_source, pack_arguments, pack_arguments_once, prepared_head
 from .sentinels import OPTIONS as SENTINEL_OPTIONS
 from .sentinels import Sentinels
@@ -56,7 +57,7 @@ class RedisBackend(Backend):
         location: the URL, such as ``redis://127.0.0.1:6379/0`` or ``redis+sentinel://s1:26379,s2:26379/mymaster/0``.
         options: keyword arguments of redis-py's connection (``socket_timeout``, default 2 s; ``username``,
             ``ssl_ca_certs``, …), and ``max_connection_age``: seconds after which a connection is replaced (default
-            3600). With sentinels also ``sentinel_kwargs``, the arguments of their connections, and
+            3600); ``replicas``: how many replicas must have a lock before its caller gets it (default 0). With sentinels also ``sentinel_kwargs``, the arguments of their connections, and
             ``min_other_sentinels``: a sentinel that knows fewer others isn't believed (default 0).
 
     Raises:
@@ -69,6 +70,8 @@ class RedisBackend(Backend):
         url = redis_url(location)
         timeouts = {"socket_timeout": tuning.socket_timeout, "socket_connect_timeout": tuning.socket_timeout}
         connection_options = {"protocol": PROTOCOL, **timeouts, **options}
+        self.replicas = validate_replicas(connection_options.pop("replicas", 0))
+        self._wait_timeout: float = connection_options["socket_timeout"]
         max_age = validate_seconds(
             connection_options.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age"
         )
@@ -108,6 +111,8 @@ class RedisBackend(Backend):
 
     def call(self, command: Command[Any]) -> Any:
         forks.pid()
+        if command.replicas:
+            return self._call_replicated(command)
         try:
             reply = self._pool.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
@@ -120,6 +125,8 @@ class RedisBackend(Backend):
 
     async def acall(self, command: Command[Any]) -> Any:
         forks.pid()
+        if command.replicas:  # in a thread: WAIT would block the other requests on the connection of the loop
+            return await asyncio.to_thread(self._call_replicated, command)
         try:
             reply = await self._loop_connections.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
@@ -129,6 +136,21 @@ class RedisBackend(Backend):
         if type(reply) is ServerError:
             raise self._error_of_reply(reply) from reply
         return reply
+
+    def _call_replicated(self, command: Command[Any]) -> list[Any]:
+        """Execute a command, and wait on the same connection until replicas have its writes."""
+        wait = pack("WAIT", command.replicas, round(1000 * self._wait_timeout))
+        timeout = self._wait_timeout + self._timeout
+        try:
+            replies = self._pool.execute_many([by_sha(command), wait], timeout)
+            if _unknown_script(replies[0]):
+                replies = self._pool.execute_many([by_source(command), wait], timeout)
+        except Failure as failure:
+            raise self._error_of_failure(failure) from failure.cause
+        for reply in replies:
+            if type(reply) is ServerError:
+                raise self._error_of_reply(reply) from reply
+        return replies
 
     def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
         return PreparedRequest(self, name, keys)
@@ -223,6 +245,17 @@ class RedisBackend(Backend):
             on_reused_connection=on_reused_connection,
             awaits_failover=self._sentinels is not None and code in RECONNECT_CODES,
         )
+
+
+def validate_replicas(number: object) -> int:
+    """Return the option ``replicas``.
+
+    Raises:
+        ValueError: not a whole number from 0 on.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"the option replicas is a whole number from 0 on, not {number!r}")
+    return number
 
 
 NO_ARGUMENTS = pack_arguments()

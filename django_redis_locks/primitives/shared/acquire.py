@@ -16,7 +16,7 @@ from ...core.hold import Hold, State
 from ...core.queue_values import Waiter
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
-from .acquire_program import GRANTED_TOO_LATE, acquiring, make_hold
+from .acquire_program import GRANTED_TOO_LATE, UNREPLICATED, acquiring, make_hold
 from .requests import NOT_QUEUED, SMALLEST_FENCE, AcquireRequest, Busy
 from .retry import FirstReply
 
@@ -61,7 +61,7 @@ def new_request(
         waiter = request.waiter = Waiter(spec.lock_id, loop, spec.keys.inbox, lease, request, own_line)
     if spec.lock_id in registry.known and (spec.steps.exclusive or lock.reentrant):
         return request if may_ask(lock, request, blocking, loop) else None
-    if loop is not running or performer.outage.suspected:
+    if loop is not running or options.replicas or performer.outage.suspected:
         return request
     try:
         if waiter is None or performer.uncontended(waiter):
@@ -223,8 +223,9 @@ def grant_or_raise(lock: SpecifiedLock, request: AcquireRequest, verdict: Hold |
         return None
     holder = verdict.holder
     held = f", held by {holder}" if holder is not None else ""
+    problem = f"was copied to fewer than {spec.options.replicas} replicas" if verdict is UNREPLICATED else "is busy"
     raise LockNotAcquired(
-        f"lock {spec.name!r} is busy{held}; waited {request.waited:.3f} s",
+        f"lock {spec.name!r} {problem}{held}; waited {request.waited:.3f} s",
         waited=request.waited,
         retry_after=verdict.lease_left,
         holder=holder,

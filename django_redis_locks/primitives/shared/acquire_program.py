@@ -11,6 +11,7 @@ from ...core.queue_entry import GrantTerms
 from ...core.queue_values import DirectGrant, QueuePosition
 from ...core.tuning import RESERVED_FENCES
 from .extend import extending_for_reentry
+from .replication import replicating
 from .requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted, TooManyPermits
 from .wait_loop import Turns
 
@@ -26,6 +27,9 @@ SHORTEST_PAUSE: Final = 0.001
 
 GRANTED_TOO_LATE = Busy(0.0)
 """The store granted the lock, but the reply took longer than the lease."""
+
+UNREPLICATED = Busy(0.0)
+"""The store granted the lock, but too few replicas have it in time."""
 
 
 def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
@@ -58,13 +62,16 @@ def acquiring(spec: LockSpec, request: AcquireRequest) -> Program[Hold | Busy]:
                 attempt = yield from turns.next(attempt, pause)
                 continue
             hold = _granted(spec, request, attempt, verdict, sent, outcome_unknown)
-        if clock.now() < hold.deadline:
+        copied = True
+        if spec.options.replicas:
+            copied = yield from replicating(spec, hold, attempt, turns.give_up)
+        if copied and clock.now() < hold.deadline:
             watch(spec, hold, attempt, holder, granted_for)
             # the next local waiter asks when it gets a message, or when this lease is over
             yield from turns.end(hold.lease / 1000)
             return hold
-        request.hold = None  # the answer took longer than the lease: no grant
-        last = GRANTED_TOO_LATE
+        request.hold = None  # the answer took longer than the lease, or too few replicas have it: no grant
+        last = GRANTED_TOO_LATE if copied else UNREPLICATED
         yield from _replace_token(spec, request)
         attempt = yield from turns.next(attempt, 0.0)
     yield from turns.end()

@@ -28,8 +28,10 @@ class Refused(NamedTuple):
 
 
 def group_of(spec: LockSpec) -> Hashable:
-    """Return what is equal for the locks that one command may concern; for a lock that is no mutex, None."""
-    return (spec.alias, spec.keys.fence) if isinstance(spec.steps, MutexSteps) else None
+    """Return what is equal for the locks that one command may concern; None for a lock that is no mutex, or that replicas
+    must have first."""
+    alone = spec.options.replicas or not isinstance(spec.steps, MutexSteps)
+    return None if alone else (spec.alias, spec.keys.fence)
 
 
 def acquire_all(specs: Sequence[LockSpec], requests: Sequence[AcquireRequest]) -> Command[tuple[int, ...] | Refused]:

@@ -48,6 +48,7 @@ class LockOptions:
         after_release: called with the name when a thread has freed the lock.
         auto_release: False leaves the lock until its lease ends; this process forgets it at once.
         backend_wait: seconds for which a server that can't be reached is asked again.
+        replicas: the number of replicas that must have a lock before its caller gets it.
         acquire_limits: retry limits of an acquire: it waits for a store that refuses, unless ``fail_open``.
         call_limits: retry limits of release, extend, inspection and forced release.
     """
@@ -66,6 +67,7 @@ class LockOptions:
     max_hold: float | None = None
     note: str | None = None
     wait_for_parent: bool = False
+    replicas: int = 0
     acquire_limits: RetryLimits = field(init=False)
     call_limits: RetryLimits = field(init=False)
     holder_extras: str = field(init=False)

@@ -54,6 +54,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"sentinel_kwargs": {"socket_timeout": None}}, "socket_timeout is a number of seconds above 0"),
     ({"min_other_sentinels": -1}, "min_other_sentinels is a whole number"),
     ({"min_other_sentinels": "2"}, "min_other_sentinels is a whole number"),
+    ({"replicas": -1}, "replicas is a whole number"),
     ({"sokcet_timeout": 1}, "unknown argument 'sokcet_timeout'"),
 ]
 
