@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -131,6 +133,29 @@ def test_tls_connection_speaks_both_protocols_and_sends_its_certificate(
     query = "&".join(f"{name}={path}" for name, path in files.items())
     whole_life(open_locks(f"{strict_url}?{query}", OPTIONS={"socket_timeout": 10}), face)
     whole_life(open_locks(strict_url, OPTIONS={"socket_timeout": 10, **files}), face)
+
+
+def test_sentinels_and_their_master_are_asked_with_tls(
+    urls: list[str], open_locks: Open, certificates: Certificates, face: Face
+) -> None:
+    """[L2] The same authority serves for both. Without it neither is trusted."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    config = {
+        "tls-port": port,
+        "tls-cert-file": certificates.path("server"),
+        "tls-key-file": certificates.key("server"),
+        "tls-ca-cert-file": certificates.path("ca"),
+        "tls-auth-clients": "no",
+        "tls-replication": "yes",
+        "sentinel": [f"monitor mymaster 127.0.0.1 {urlsplit(urls[0]).port} 1"],
+    }
+    with RedisServer(config, arguments=["--sentinel"]):
+        location = f"rediss+sentinel://127.0.0.1:{port}/mymaster/0"
+        whole_life(open_locks(location, OPTIONS={"ssl_ca_certs": certificates.path("ca"), **PATIENT}), face)
+        untrusting = open_locks(location, OPTIONS={"ssl_ca_certs": certificates.path("other-ca"), **PATIENT})
+        with pytest.raises(LockBackendError, match=r"no sentinel answers .*certificate verify failed"):
+            face.acquire(untrusting.lock("a"), timeout=0)
 
 
 def test_many_tasks_share_one_tls_connection(urls: list[str], open_locks: Open, certificates: Certificates) -> None:

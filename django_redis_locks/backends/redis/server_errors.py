@@ -62,6 +62,8 @@ def suggest_fix(problem: str, location: str) -> str:
     if problem.startswith("no sentinel knows"):
         return "Correct the name of the service after the sentinels in LOCATION"
     if problem.startswith("no sentinel answers"):
+        if any(word in problem for word in ("password", "uthentication", "permission")):
+            return "Correct the login of the sentinels, sentinel_kwargs in OPTIONS; its user needs +sentinel|master"
         return "Start the sentinels, or correct their addresses in LOCATION"
     advice = "Start that server, or correct LOCATION in REDIS_LOCKS"
     if location.startswith(("rediss", "valkeys")) and "refused" not in problem:
