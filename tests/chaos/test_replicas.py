@@ -17,6 +17,8 @@ from tests.waiting import eventually
 from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer
 
+KINDS: dict[str, dict[str, int]] = {"lock": {}, "fair_lock": {}, "semaphore": {"limit": 1}, "multi_lock": {}}
+
 
 class Pair(NamedTuple):
     master: RedisServer
@@ -42,16 +44,16 @@ def strict(replicas: int = 1, timeout: float = 5.0) -> dict[str, float]:
     return {"replicas": replicas, "socket_timeout": timeout}
 
 
-@pytest.mark.parametrize("kind", ["lock", "fair_lock", "semaphore"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_acquired_lock_is_on_the_replica(
     pair: Pair, open_locks: Callable[..., Locks], face: Sync | Async, kind: str
 ) -> None:
     """At the moment of the grant, without a wait."""
     client = open_locks(pair.master.url(), OPTIONS=strict())
-    arguments = (1,) if kind == "semaphore" else ()
     for number in range(20):
-        grant = face.acquire(getattr(client, kind)(f"{kind} {number}", *arguments))
-        assert len(pair.copies()) == 1
+        keys = [f"{number}", f"{number}b"] if kind == "multi_lock" else [f"{number}"]
+        grant = face.acquire(getattr(client, kind)(*keys, **KINDS[kind]))
+        assert len(pair.copies()) == len(keys)
         face.release(grant)
 
 
