@@ -2,7 +2,7 @@
 
 ``redis+sentinel://user:password@s1:26379,s2:26379,s3:26379/mymaster/0?sentinel_password=…``
 
-The login is that of the servers with the data. Options whose names begin with ``sentinel_`` are for the sentinels.
+The login is that of the servers with the data. Options with the prefix ``sentinel_`` are for the sentinels.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _host(text: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError(
-            "has a sentinel whose address can't be parsed: the port must be a number below 65536, and an IPv6 address in brackets"
+            "has a sentinel with an invalid address: the port must be a number below 65536, and an IPv6 address in brackets"
         ) from None
     if not host:
         raise ValueError("has a sentinel without a host: the sentinels are separated by single commas")
