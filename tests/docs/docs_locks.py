@@ -133,7 +133,13 @@ def _(names: Names) -> None:
     assert not names["lock"].locked()
 
 
-@after("howto/testing:settings", "howto/testing:xdist", "reference/settings:settings", "reference/settings:names")
+@after(
+    "howto/operations:sentinel",
+    "howto/testing:settings",
+    "howto/testing:xdist",
+    "reference/settings:settings",
+    "reference/settings:names",
+)
 def _(names: Names) -> None:
     for entry in names["REDIS_LOCKS"].values():
         assert problems_of(REDIS_LOCKS={"default": entry}) == []

@@ -60,7 +60,7 @@ def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
     error = pickle.loads(ERROR)
     assert type(error) is LockBackendError
     today = LockBackendError(outcome_unknown=True, key="order:1", name="order", alias="default")
-    assert vars(error) | {"unreachable": error.unreachable} == vars(today)
+    assert vars(error) | {"unreachable": error.unreachable, "awaits_failover": error.awaits_failover} == vars(today)
     assert error.args == ("down",)
     envelope = pickle.loads(ENVELOPE)
     assert type(envelope) is Envelope

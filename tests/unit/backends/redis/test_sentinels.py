@@ -118,7 +118,7 @@ def test_sentinel_without_a_usable_answer_is_asked_once(
         ([None, LOADING, None], "no sentinel answers .*: no answer in time, .*: .*reading"),
     ],
 )
-def test_error_tells_why_no_master_is_known(
+def test_error_names_all_sentinels_and_the_reason(
     three: list[FakeSentinel], locate: Locate, replies: list[bytes | None], text: str
 ) -> None:
     """An unknown service is a wrong setting, sentinels that are away are an outage. Every sentinel is named."""
