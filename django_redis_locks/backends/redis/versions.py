@@ -31,12 +31,23 @@ _REQUIRED_ATTRIBUTES: dict[str, tuple[str, ...]] = {
         "connect",
         "disconnect",
         "encoder",
+        "host",
+        "port",
         "read_response",
         "send_command",
         "socket_connect_timeout",
         "socket_timeout",
     ),
-    "redis.asyncio.Connection": ("_reader", "_writer", "connect", "socket_timeout"),
+    "redis.asyncio.Connection": (
+        "_reader",
+        "_writer",
+        "connect",
+        "host",
+        "port",
+        "read_response",
+        "send_command",
+        "socket_timeout",
+    ),
 }
 """The attributes of a connection that this package uses, most of them private to redis-py."""
 
