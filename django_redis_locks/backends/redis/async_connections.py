@@ -94,6 +94,16 @@ class LoopConnections:
             if loop_connection is not None:
                 loop_connection.close_all()
 
+    def replace_all(self) -> None:
+        """Replace each connection before its next request. May be called in any thread."""
+        for ref in self._by_loop.keyrefs():
+            loop = ref()
+            reference = self._by_loop.get(loop) if loop is not None else None
+            loop_connection = reference() if reference is not None else None
+            connection = loop_connection.current if loop_connection is not None else None
+            if connection is not None:
+                connection.replace_at = 0.0
+
     def after_fork_in_child(self) -> None:
         for reference in self._by_loop.values():
             loop_connection = reference()

@@ -90,9 +90,9 @@ class RedisBackend(Backend):
         self.location = mask_password(location)
         self._max_age = max_age
         self._timeout = tuning.socket_timeout
-        self._last_timeout = LastTimeout()
-        self._pool = ConnectionPool(make, max_age, self._last_timeout)
-        self._loop_connections = LoopConnections(make_async, max_age, self._last_timeout)
+        last_timeout = LastTimeout()
+        self._pool = ConnectionPool(make, max_age, last_timeout)
+        self._loop_connections = LoopConnections(make_async, max_age, last_timeout)
         self._subscriber: RedisSubscriber | None = None
         if self._sentinels is not None:
             self._sentinels.on_switch = self._leave_former_master
@@ -211,8 +211,9 @@ class RedisBackend(Backend):
         self._loop_connections.after_fork_in_child()
 
     def _leave_former_master(self) -> None:
-        """Close idle connections before their next use, and subscribe at the new master."""
-        self._last_timeout.at = now()
+        """Replace all connections before their next request, and subscribe at the new master."""
+        self._pool.replace_all()
+        self._loop_connections.replace_all()
         if self._subscriber is not None:
             self._subscriber.reconnect()
 

@@ -196,6 +196,12 @@ class ConnectionPool:
         for connection in self._take_all():
             connection.close()
 
+    def replace_all(self) -> None:
+        """Replace each connection before its next request."""
+        for ref in self._open_connections.keyrefs():
+            if (connection := ref()) is not None:
+                connection.replace_at = 0.0
+
     def after_fork_in_child(self) -> None:
         """Close the child's copies of the parent's sockets, without shutdown or close_notify."""
         for connection in self._take_all():
@@ -248,7 +254,7 @@ class ConnectionPool:
         redispy_connection = self._make()
         try:
             connection = PooledConnection(redispy_connection, connect(redispy_connection, deadline), self._max_age)
-            self._open_connections.add(connection)
+            self._open_connections[connection] = None
             self._schedule_trim()
             return connection
         except Exception as failure:
@@ -277,7 +283,7 @@ class ConnectionPool:
         self._close_idle(lambda other: other.opened_at <= connection.opened_at)
 
     def _reset_timers(self) -> None:
-        self._open_connections: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
+        self._open_connections: weakref.WeakKeyDictionary[PooledConnection, None] = weakref.WeakKeyDictionary()
         self._trim_scheduled = self._receive_scheduled = False
 
     def _call_later(self, seconds: float, method: Callable[[ConnectionPool], object]) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
+from django_redis_locks.backends.redis import RedisBackend
 from django_redis_locks.backends.redis.sentinel_url import parse
 from django_redis_locks.backends.redis.sentinels import NoMasterError, Sentinels
+from django_redis_locks.backends.redis.subscriber import PING
 from tests.resp import Frames
 
 Address = tuple[str, int]
@@ -22,14 +24,14 @@ UNKNOWN = b"-ERR No such master with that name\r\n"
 LOADING = b"-LOADING reading\r\n"
 
 
-def names(host: str, flags: str = "master", others: int = 2) -> bytes:
+def names(host: str, flags: str = "master", others: int = 2, port: int = 7) -> bytes:
     """The reply of a sentinel that names a master."""
-    words = ["name", "m", "ip", host, "port", "7", "flags", flags, "num-other-sentinels", str(others)]
+    words = ["name", "m", "ip", host, "port", str(port), "flags", flags, "num-other-sentinels", str(others)]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words)
 
 
 class FakeSentinel(socketserver.ThreadingTCPServer):
-    """Sends ``reply`` to each request, or nothing."""
+    """Sends ``reply`` to each request, or nothing; to a server's commands always OK."""
 
     daemon_threads = True
 
@@ -37,7 +39,7 @@ class FakeSentinel(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reply: bytes | None = names("10.0.0.1")
         self.requests: list[list[bytes]] = []
-        self.logins: list[list[bytes]] = []
+        self.commands: list[list[bytes]] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
@@ -49,7 +51,7 @@ class _Handler(socketserver.BaseRequestHandler):
         while data := self._receive():
             for frame in frames.feed(data):
                 if frame.value[0] != b"SENTINEL":
-                    self.server.logins += [frame.value] * (frame.value[0] == b"AUTH")
+                    self.server.commands.append(frame.value)
                     self.request.sendall(b"+OK\r\n")
                     continue
                 self.server.requests.append(frame.value)
@@ -77,6 +79,21 @@ def of(three: list[FakeSentinel], **options: Any) -> Sentinels:
     hosts = ",".join(f"127.0.0.1:{sentinel.server_address[1]}" for sentinel in three)
     url = parse(f"redis+sentinel://me:secret@{hosts}/m/0")
     return Sentinels(url, {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, **options})
+
+
+def logins(sentinel: FakeSentinel) -> list[list[bytes]]:
+    return [command for command in sentinel.commands if command[0] == b"AUTH"]
+
+
+def ask_in_thread(backend: RedisBackend, runner: asyncio.Runner) -> None:
+    backend._pool.execute(PING)
+
+
+def ask_in_loop(backend: RedisBackend, runner: asyncio.Runner) -> None:
+    async def ask() -> None:
+        await backend._loop_connections.execute(PING)
+
+    runner.run(ask())
 
 
 def in_thread(sentinels: Sentinels) -> Address:
@@ -147,6 +164,26 @@ def test_another_master_is_reported_once(three: list[FakeSentinel], locate: Loca
 def test_sentinels_get_their_own_login(three: list[FakeSentinel], locate: Locate) -> None:
     """The login of the master is never sent to a sentinel."""
     locate(of(three))
-    assert three[0].logins == []
+    assert logins(three[0]) == []
     locate(of(three, sentinel_kwargs={"username": "watch", "password": "pw"}))
-    assert three[0].logins == [[b"AUTH", b"watch", b"pw"]]
+    assert logins(three[0]) == [[b"AUTH", b"watch", b"pw"]]
+
+
+@pytest.mark.parametrize("ask", [ask_in_thread, ask_in_loop])
+def test_connection_in_use_leaves_the_former_master_at_a_switch(
+    three: list[FakeSentinel], ask: Callable[[RedisBackend, asyncio.Runner], None]
+) -> None:
+    """[E1] A master that is cut off from the sentinels accepts writes. A connection that is always busy never is idle
+    for long enough to be checked."""
+    sentinel, former, new = three
+    sentinel.reply = names("127.0.0.1", port=former.server_address[1])
+    backend = RedisBackend(f"redis+sentinel://127.0.0.1:{sentinel.server_address[1]}/m/0", {})
+    with asyncio.Runner() as runner:
+        for _ in range(2):
+            ask(backend, runner)
+        sentinel.reply = names("127.0.0.1", port=new.server_address[1])
+        assert backend._sentinels is not None
+        in_thread(backend._sentinels)
+        ask(backend, runner)
+    backend.close()
+    assert [server.commands.count([b"PING"]) for server in three] == [0, 2, 1]
