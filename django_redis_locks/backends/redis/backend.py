@@ -57,8 +57,9 @@ class RedisBackend(Backend):
         location: the URL, such as ``redis://127.0.0.1:6379/0`` or ``redis+sentinel://s1:26379,s2:26379/mymaster/0``.
         options: keyword arguments of redis-py's connection (``socket_timeout``, default 2 s; ``username``,
             ``ssl_ca_certs``, …), and ``max_connection_age``: seconds after which a connection is replaced (default
-            3600); ``replicas``: how many replicas must have a lock before its caller gets it (default 0). With sentinels also ``sentinel_kwargs``, the arguments of their connections, and
-            ``min_other_sentinels``: a sentinel that knows fewer others isn't believed (default 0).
+            3600); ``replicas``: how many replicas must have a lock before its caller gets it (default 0). With sentinels
+            also ``sentinel_kwargs``, the arguments of their connections, and ``min_other_sentinels``: a sentinel that
+            knows fewer others isn't believed (default 0).
 
     Raises:
         ValueError, TypeError: the URL or an option is invalid.
@@ -244,7 +245,7 @@ class RedisBackend(Backend):
             outcome_unknown=code not in NOT_EXECUTED_CODES,
             transient=code in TRANSIENT_CODES,
             on_reused_connection=on_reused_connection,
-            awaits_failover=self._sentinels is not None and code in RECONNECT_CODES,
+            awaits_failover=self._sentinels is not None and code in TRANSIENT_CODES,
         )
 
 

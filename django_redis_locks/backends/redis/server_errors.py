@@ -18,8 +18,19 @@ ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationErr
 """The exceptions for error replies. During the handshake, redis-py raises them as connection errors if the server is
 loading or rejects the login."""
 
-TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "UNBLOCKED", "BUSY", "OOM"}
-"""Codes of temporary errors: a failover, a restart, a slow script of another client, or no memory until keys expire."""
+TRANSIENT_CODES = {
+    "READONLY",
+    "LOADING",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "MASTERDOWN",
+    "NOREPLICAS",
+    "UNBLOCKED",
+    "BUSY",
+    "OOM",
+}
+"""Codes of temporary errors: a failover, a restart, replicas that are missing after either, a slow script of another client,
+or no memory until keys expire."""
 
 RECONNECT_CODES = {"READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOAUTH"}
 """Codes after which a new connection may help: the connected server is no longer the master, or has restarted. A new
@@ -39,13 +50,20 @@ HINTS = {
     "WRONGPASS": _LOGIN_HINT,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
     "(+del +get +hdel +hmget +hset +pexpire +pttl +publish +pubsub +set +time +type +zadd +zcard +zcount +zpopmin +zrange +zrangebyscore +zrem +zrevrange +zrevrangebyscore +zscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
-    "&<KEY_PREFIX>:*",
+    "&<KEY_PREFIX>:*; with OPTIONS['replicas'] the command WAIT, too",
+    "NOREPLICAS": ". Fewer replicas are connected than its min-replicas-to-write requires",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "FENCE": ". Something else has written to the fence counter: delete its key, <KEY_PREFIX>:{0}:fence. Fences then continue "
     "from the server's clock, so reset larger fences that are stored in your rows",
     "CROSSSLOT": _CLUSTER_HINT,
     "MOVED": _CLUSTER_HINT,
 }
+
+
+_FAILOVER_ADVICE = (
+    "The sentinels name another master down-after-milliseconds later, if they can; with a BACKEND_WAIT above that, callers wait "
+    "for it"
+)
 
 
 def suggest_fix(problem: str, location: str) -> str:
@@ -71,7 +89,7 @@ def suggest_fix(problem: str, location: str) -> str:
             f"{advice}: use {'redis+sentinel' if is_sentinel(location) else 'redis'}:// if the server doesn't encrypt. "
             "If it requires a client certificate, set ssl_certfile and ssl_keyfile in OPTIONS"
         )
-    return advice
+    return _FAILOVER_ADVICE if is_sentinel(location) else advice
 
 
 def error_code(error: Exception) -> str:
