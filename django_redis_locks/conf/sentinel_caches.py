@@ -43,6 +43,5 @@ def locations(entry: Mapping[str, Any], urls: Sequence[str]) -> list[str]:
 
 
 def options(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for the connections to the sentinels."""
-    given = entry["OPTIONS"].get("SENTINEL_KWARGS")
-    return {"sentinel_kwargs": dict(given)} if given else {}
+    """Return the options for the connections to the sentinels. As in the cache, only ``SENTINEL_KWARGS`` encrypts them."""
+    return {"sentinel_kwargs": {"ssl": False, **(entry["OPTIONS"].get("SENTINEL_KWARGS") or {})}}

@@ -29,7 +29,8 @@ def test_location_and_options_are_those_of_the_master(settings: Any, way: dict[s
     ):
         borrowed = borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=location, OPTIONS={**way, **HOSTS, **own})
         assert borrowed.location == expected
-        assert borrowed.options == {"username": "u", "password": "p", "sentinel_kwargs": {"password": "watch"}}
+        sentinel_kwargs = {"ssl": False, "password": "watch"}
+        assert borrowed.options == {"username": "u", "password": "p", "sentinel_kwargs": sentinel_kwargs}
 
 
 def test_cache_without_readable_sentinels_is_E009(settings: Any) -> None:
