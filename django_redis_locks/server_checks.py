@@ -27,6 +27,9 @@ OLDEST_REDIS: Final = (6, 2)
 OTHER_SENTINELS: Final = 2
 """The number of other sentinels with which one of them may fail."""
 
+ELECTION: Final = 2.0
+"""The seconds that sentinels need at most, as a rule, to agree on a failover and to promote a replica."""
+
 CLOCK_TOLERANCE: Final = 10.0
 """The difference between the clocks of server and client, in seconds, that causes no warning."""
 
@@ -62,6 +65,8 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     yield from _of_data(where, facts)
     if facts.mode == "sentinel":
         yield from _of_sentinels(where, facts)
+    if facts.failover_after is not None:
+        yield from _of_failover(where, facts.failover_after, alias)
     yield from _shared_databases(where, facts, alias)
 
 
@@ -131,6 +136,12 @@ def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
             f"{where}: the sentinels of {facts.address} know {facts.other_sentinels} others.",
             "Run three sentinels or more on machines of their own: a failover needs a majority of them.",
         )
+    if facts.bad_sentinels:
+        yield _warning(
+            "W110",
+            f"{where}: not all sentinels of LOCATION can be used: {', '.join(facts.bad_sentinels)}.",
+            "Start them, or correct their addresses or their login: the others may fail.",
+        )
     if facts.replicas == 0:
         yield _warning(
             "W111",
@@ -143,6 +154,20 @@ def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
             hint="Set OPTIONS['replicas'] to 1, and min-replicas-to-write 1 for a shorter time with two masters; or reject "
             "writes with older fences in your database.",
             id=f"{TAG}.W112",
+        )
+
+
+def _of_failover(where: str, silent_for: float, alias: str) -> Iterator[checks.CheckMessage]:
+    settings = locks[alias].settings
+    seconds = silent_for + ELECTION
+    values = {"BACKEND_WAIT": settings.backend_wait, "EXPIRE": settings.lease / 1000}
+    short = [f"{name} is {value:g} s" for name, value in values.items() if value < seconds]
+    if short:
+        yield checks.Info(
+            f"{where}: a failover takes about {seconds:g} s, and {', and '.join(short)}.",
+            hint="With a shorter BACKEND_WAIT callers get LockBackendError meanwhile, with a shorter EXPIRE held locks end. Raise "
+            "them, or set a smaller down-after-milliseconds.",
+            id=f"{TAG}.W113",
         )
 
 

@@ -34,6 +34,8 @@ class Facts:
         saves: whether it saves snapshots automatically.
         node: the address of the master that the sentinels named; "" without sentinels.
         other_sentinels: the largest number of other sentinels that a sentinel knows.
+        bad_sentinels: the sentinels that don't name a master, each with the reason.
+        failover_after: the seconds for which it must be silent before the sentinels replace it.
         replicas: the number of replicas that are connected and up to date.
         min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
     """
@@ -59,6 +61,8 @@ class Facts:
     saves: bool | None = None
     node: str = ""
     other_sentinels: int | None = None
+    bad_sentinels: tuple[str, ...] = ()
+    failover_after: float | None = None
     replicas: int | None = None
     min_replicas: int | None = None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import redis
 
-from django_redis_locks import LockNotAcquired, clock
+from django_redis_locks import LockBackendError, LockNotAcquired, clock, diagnosis
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
 from tests.probes.client import registered_queues
@@ -17,7 +17,15 @@ from tests.waiting import eventually
 from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer
 
-KINDS: dict[str, dict[str, int]] = {"lock": {}, "fair_lock": {}, "semaphore": {"limit": 1}, "multi_lock": {}}
+KINDS: dict[str, Callable[[Locks, str], Any]] = {
+    "lock": lambda client, key: client.lock(key),
+    "rlock": lambda client, key: client.rlock(key),
+    "fair_lock": lambda client, key: client.fair_lock(key),
+    "read": lambda client, key: client.rwlock(key).read,
+    "write": lambda client, key: client.rwlock(key).write,
+    "semaphore": lambda client, key: client.semaphore(key, limit=1),
+    "multi_lock": lambda client, key: client.multi_lock(key, f"{key}b"),
+}
 
 
 class Pair(NamedTuple):
@@ -37,7 +45,8 @@ def pair(make_server: Callable[..., RedisServer]) -> Iterator[Pair]:
     pair = Pair(master, make_server(replicaof=f"127.0.0.1 {master.port}"))
     eventually(lambda: "state=online" in master.command("INFO", "replication"))
     yield pair
-    pair.replica.resume()
+    if pair.replica.running:
+        pair.replica.resume()
 
 
 def strict(replicas: int = 1, timeout: float = 5.0) -> dict[str, float]:
@@ -51,9 +60,8 @@ def test_acquired_lock_is_on_the_replica(
     """At the moment of the grant, without a wait."""
     client = open_locks(pair.master.url(), OPTIONS=strict())
     for number in range(20):
-        keys = [f"{number}", f"{number}b"] if kind == "multi_lock" else [f"{number}"]
-        grant = face.acquire(getattr(client, kind)(*keys, **KINDS[kind]))
-        assert len(pair.copies()) == len(keys)
+        grant = face.acquire(KINDS[kind](client, f"{number}"))
+        assert len(pair.copies()) == (2 if kind == "multi_lock" else 1)
         face.release(grant)
 
 
@@ -92,6 +100,37 @@ def test_lock_that_no_replica_has_is_busy_and_swept(
         waiting.result(30).release()
     face.release(face.acquire(client.lock("a", wait=60)))
     assert face.acquire(open_locks(pair.master.url(), OPTIONS=strict(2, 0.3)).lock("b"), timeout=0) is None
+
+
+def test_user_without_the_right_to_wait_gets_an_error_and_no_lock(
+    pair: Pair, open_locks: Callable[..., Locks], face: Sync | Async
+) -> None:
+    """`check --deploy` reports the right, too."""
+    pair.master.command("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-wait")
+    url = pair.master.url().replace("//", "//app:pw@")
+    client = open_locks(url, OPTIONS=strict())
+    with pytest.raises(LockBackendError, match=r"NOPERM.*'wait' command.*OPTIONS\['replicas'\] the command WAIT"):
+        face.acquire(client.lock("a"))
+    eventually(lambda: pair.copies() == [])
+    assert diagnosis.facts().denied == ("+wait",)
+    face.release(face.acquire(open_locks(url).lock("a")))
+    assert diagnosis.facts().denied == ()
+
+
+def test_acquire_waits_for_the_replicas_that_the_master_requires(
+    pair: Pair, make_server: Callable[..., RedisServer], open_locks: Callable[..., Locks], face: Sync | Async
+) -> None:
+    """[E1] With `min-replicas-to-write`, a promoted master refuses writes until a replica follows it."""
+    pair.master.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    client = open_locks(pair.master.url(), BACKEND_WAIT=0.1)
+    pair.replica.kill()
+    eventually(lambda: "connected_slaves:0" in pair.master.command("INFO", "replication"))
+    with pytest.raises(LockBackendError, match="NOREPLICAS"):
+        face.acquire(client.lock("a"), timeout=0)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.lock("a", wait=60).acquire)
+        make_server(replicaof=f"127.0.0.1 {pair.master.port}")
+        waiting.result(30).release()
 
 
 def test_lock_through_sentinels_is_on_both_replicas(

@@ -10,6 +10,10 @@ from django.core.management import call_command
 from django_redis_locks import diagnosis
 from tests.django.test_server_checks import ids, run_check
 from tools.redis_sentinel import SentinelGroup
+from tools.redis_server import RedisServer
+
+PATIENT = 5.0
+"""A BACKEND_WAIT that outlasts a failover of the group."""
 
 
 def test_facts_name_the_location_and_the_node(settings: Any, sentinel_group: SentinelGroup, capsys: Any) -> None:
@@ -25,7 +29,7 @@ def test_facts_name_the_location_and_the_node(settings: Any, sentinel_group: Sen
 
 def test_healthy_group_has_two_notes(settings: Any, sentinel_group: SentinelGroup) -> None:
     """W107, as the master keeps no file, and W112, as a failover may lose locks."""
-    messages = run_check(settings, sentinel_group.location())
+    messages = run_check(settings, sentinel_group.location(), BACKEND_WAIT=PATIENT)
     assert ids(messages) == ["W107", "W112"]
     assert all(isinstance(message, Info) for message in messages)
     assert f"127.0.0.1:{sentinel_group.master.port}" in messages[1].msg
@@ -34,10 +38,34 @@ def test_healthy_group_has_two_notes(settings: Any, sentinel_group: SentinelGrou
 def test_lone_sentinel_is_W110_and_a_master_without_replica_W111(settings: Any, redis_executable: None) -> None:
     """Neither could survive a failure. A replica that the master requires ends the note about lost locks."""
     with SentinelGroup({"min-replicas-to-write": 1}, replicas=0, sentinels=1) as group:
-        messages = run_check(settings, group.location())
+        messages = run_check(settings, group.location(), BACKEND_WAIT=PATIENT)
     assert ids(messages) == ["W107", "W110", "W111"]
     assert "know 0 others" in messages[1].msg
     assert "no replica that is online" in messages[2].msg
+
+
+def test_failover_that_outlasts_waits_and_leases_is_W113(settings: Any, sentinel_group: SentinelGroup) -> None:
+    """The group takes 0.5 s and the election."""
+    for entry, text in (({}, "BACKEND_WAIT is 2 s."), ({"EXPIRE": 2, "BACKEND_WAIT": 2.5}, "EXPIRE is 2 s.")):
+        *_, note = run_check(settings, sentinel_group.location(), **entry)
+        assert ids([note]) == ["W113"]
+        assert isinstance(note, Info)
+        assert f"a failover takes about 2.5 s, and {text}" in note.msg
+
+
+def test_sentinels_that_cannot_be_used_are_W110(
+    settings: Any, sentinel_group: SentinelGroup, redis_server: RedisServer, closed_port: int
+) -> None:
+    """Locks work by the others, so no call fails. Each is named with its reason, and no password."""
+    with RedisServer({"requirepass": "hunter2"}, arguments=["--sentinel"]) as guarded:
+        bad = ",".join(f"127.0.0.1:{port}" for port in (guarded.port, redis_server.port, closed_port))
+        location = sentinel_group.location().replace("//", f"//{bad},")
+        messages = run_check(settings, location, BACKEND_WAIT=PATIENT)
+    (message,) = (each for each in messages if ids([each]) == ["W110"])
+    assert f"{guarded.port}: Authentication required" in message.msg
+    assert f"{redis_server.port}: this server is no sentinel" in message.msg
+    assert f"{closed_port}: Error 111" in message.msg
+    assert str(sentinel_group.sentinels[0].port) not in message.msg.rpartition("/mymaster")[2]
 
 
 def test_unknown_service_is_W101_with_the_sentinels(settings: Any, sentinel_group: SentinelGroup) -> None:

@@ -186,8 +186,9 @@ class RedisBackend(Backend):
         # a separate pool, because its connection ends up in subscriber mode
         pool = ConnectionPool(self._make_resp2, self._max_age)
         try:
-            facts = read_facts(pool, self.location, self._database, prefix, timeout)
-            return facts if self._sentinels is None else self._sentinels.add_facts(facts, timeout)
+            deadline = now() + timeout
+            facts = read_facts(pool, self.location, self._database, prefix, timeout, waits=self.replicas > 0)
+            return facts if self._sentinels is None else self._sentinels.add_facts(facts, deadline - now())
         except ServerError as error:
             raise self._error_of_reply(error) from error
         except Failure as failure:

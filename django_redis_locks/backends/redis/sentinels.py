@@ -98,13 +98,20 @@ class Sentinels:
             facts: the facts of the server that ``locate`` named last.
             timeout: seconds for all sentinels together.
         """
-        answers = [
-            fields_of(self._ask(host, seconds, "MASTER", self.url.service))
+        replies = [
+            (host, self._ask(host, seconds, "MASTER", self.url.service))
             for host, seconds in self._shares(now() + timeout)
         ]
-        others = [int(answer["num-other-sentinels"]) for answer in answers if "num-other-sentinels" in answer]
+        answers = [fields for _, reply in replies if (fields := fields_of(reply))]
         node = join_address(*self._master) if self._master is not None else ""
-        return replace(facts, mode="sentinel", node=node, other_sentinels=max(others, default=None))
+        return replace(
+            facts,
+            mode="sentinel",
+            node=node,
+            other_sentinels=max((int(answer["num-other-sentinels"]) for answer in answers), default=None),
+            failover_after=max((int(answer["down-after-milliseconds"]) / 1000 for answer in answers), default=None),
+            bad_sentinels=tuple(self._described(host, reply) for host, reply in replies if self._reason(reply)),
+        )
 
     def _shares(self, deadline: float) -> Iterator[tuple[Address, float]]:
         """Yield the sentinels, the one that named the master last time first, and the seconds in which each must
@@ -149,7 +156,7 @@ class Sentinels:
 
     def _no_master(self, replies: list[tuple[Address, Any]]) -> NoMasterError:
         service = self.url.service
-        reasons = [f"{join_address(*host)}: {self._reason(reply)}" for host, reply in replies]
+        reasons = [self._described(host, reply) for host, reply in replies]
         answers = [reply for _, reply in replies if fields_of(reply) or is_unknown_service(reply)]
         if not answers:
             text = "no sentinel answers"
@@ -159,7 +166,11 @@ class Sentinels:
             text = f"the sentinels name no master of {service!r}"
         return NoMasterError(f"{text} ({', '.join(reasons)})")
 
+    def _described(self, host: Address, reply: Any) -> str:
+        return f"{join_address(*host)}: {self._reason(reply)}"
+
     def _reason(self, reply: Any) -> str:
+        """Return why a sentinel's reply isn't used, or ""."""
         fields = fields_of(reply)
         if fields:
             return _why_not_usable(fields, self._min_others)
@@ -167,6 +178,8 @@ class Sentinels:
             return "unknown service"
         if isinstance(reply, TimeoutError):
             return "no answer in time"
+        if "unknown command" in str(reply):
+            return "this server is no sentinel"
         return str(reply).rstrip(".").replace(". ", ": ") or type(reply).__name__
 
 

@@ -15,7 +15,7 @@ from ...core.server_info import Facts
 from .resp import ServerError, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .sync_connections import ConnectionPool
 
@@ -59,7 +59,9 @@ _INFO_COMMANDS = (
 )
 
 
-def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
+def read_facts(
+    pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float, *, waits: bool = False
+) -> Facts:
     """Read the facts of a server.
 
     Args:
@@ -67,6 +69,7 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
         address: the location, without its password.
         prefix: the prefix of the keys and channels for which rights are checked.
         timeout: seconds for all requests together.
+        waits: whether the right to ``WAIT`` for replicas is needed, too.
 
     Raises:
         Failure: the connection failed.
@@ -85,8 +88,9 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
     hello_reply, info_reply, fsync_reply, save_reply, replicas_reply = pool.execute_many(
         [pack(*words) for words in _INFO_COMMANDS], deadline - now(), fail_if_demoted=False
     )
+    probes = {"wait": ("WAIT", "0", "1"), **PROBES} if waits else PROBES
     probe_replies = pool.execute_many(
-        [pack(*words) for words in _probes(prefix)], deadline - now(), fail_if_demoted=False
+        [pack(*words) for words in _probe_requests(probes, prefix)], deadline - now(), fail_if_demoted=False
     )
     info = _parse_info(info_reply)
     hello = _parse_pairs(hello_reply)
@@ -104,7 +108,7 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
         mode="cluster" if "cluster" in {info.get("redis_mode"), hello.get("mode")} else "standalone",
         ahead=ahead,
         database=f"{run_id}/{database}" if run_id else "",
-        denied=tuple(dict.fromkeys(_denied(probe_replies, prefix))),
+        denied=tuple(dict.fromkeys(_denied(probes, probe_replies, prefix))),
         policy=info.get("maxmemory_policy", ""),
         memory=_number(info, "used_memory"),
         most_memory=_number(info, "maxmemory"),
@@ -120,14 +124,14 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
     )
 
 
-def _probes(prefix: str) -> Iterator[tuple[str, ...]]:
+def _probe_requests(probes: Mapping[str, tuple[str, ...]], prefix: str) -> Iterator[tuple[str, ...]]:
     names = {"KEY": f"{prefix}:{{0}}:probe", "CHANNEL": f"{prefix}:{{0}}:inbox:probe"}
-    for words in PROBES.values():
+    for words in probes.values():
         yield tuple(names.get(word, word) for word in words)
 
 
-def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
-    for command, reply in zip(PROBES, replies, strict=True):
+def _denied(probes: Iterable[str], replies: list[Any], prefix: str) -> Iterator[str]:
+    for command, reply in zip(probes, replies, strict=True):
         if type(reply) is not ServerError:
             continue
         if "unknown command" in str(reply).lower():

@@ -149,6 +149,12 @@ def test_error_names_all_sentinels_and_the_reason(
         assert f"127.0.0.1:{sentinel.server_address[1]}: " in str(caught.value)
 
 
+def test_silent_sentinels_leave_time_for_the_master(three: list[FakeSentinel]) -> None:
+    """Each of three gets its part of the time that is left, and the master is the fourth."""
+    shares = [seconds for _, seconds in of(three)._shares(clock.now() + 1.0)]
+    assert shares == pytest.approx([1 / 4, 1 / 3, 1 / 2], abs=0.05)
+
+
 def test_another_master_is_reported_once(three: list[FakeSentinel], locate: Locate) -> None:
     """The connections to the former master are then left. The first master is no switch."""
     sentinels = of(three)
@@ -163,7 +169,7 @@ def test_another_master_is_reported_once(three: list[FakeSentinel], locate: Loca
 
 def test_sentinels_get_their_own_login(three: list[FakeSentinel], locate: Locate) -> None:
     """The login of the master is never sent to a sentinel."""
-    locate(of(three))
+    locate(of(three, username="me", password="secret"))
     assert logins(three[0]) == []
     locate(of(three, sentinel_kwargs={"username": "watch", "password": "pw"}))
     assert logins(three[0]) == [[b"AUTH", b"watch", b"pw"]]

@@ -19,7 +19,7 @@ def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions(
         ("No permissions to access a channel", "&lock:*"),
     ):
         replies = [ServerError(f"NOPERM {answer}") if command == "zadd" else 0 for command in server_info.PROBES]
-        assert [*server_info._denied(replies, "lock")] == [right], answer
+        assert [*server_info._denied(server_info.PROBES, replies, "lock")] == [right], answer
 
 
 def test_commands_of_the_scripts_are_those_that_the_check_tries() -> None:
