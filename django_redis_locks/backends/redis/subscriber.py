@@ -67,6 +67,7 @@ class RedisSubscriber(Subscriber):
         self._connection: redis.Connection | None = None
         self._reader: PubSubReader | None = None
         self._warned = False
+        self._problem = ""
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
@@ -167,7 +168,9 @@ class RedisSubscriber(Subscriber):
                     continue
                 if self._is_current_thread():
                     self._run_callbacks()
-                _log.info("The subscription at %s was lost: %s", self._location, failure)
+                if (problem := str(failure)) != self._problem:  # once, however often it is repeated
+                    self._problem = problem
+                    _log.info("The subscription at %s was lost: %s", self._location, problem)
                 if self._is_current_thread():
                     time.sleep(self._retry_delay)
                     self._retry_delay = min(2 * self._retry_delay, self._longest_delay())
@@ -217,6 +220,7 @@ class RedisSubscriber(Subscriber):
                     return
                 self._subscribed, self._reader = names, reader
             self._retry_delay = self._handler.tuning.min_retry_delay
+            self._problem = ""
             self._handler.on_reconnect()
             self._run_callbacks(names)
             self._read_messages(reader, names)

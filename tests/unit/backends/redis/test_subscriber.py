@@ -27,6 +27,7 @@ from tests.unit.backends.redis.subscribers import (
     thread_of,
 )
 from tests.waiting import eventually
+from tools.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("short_polls")
 
@@ -237,3 +238,22 @@ def test_thread_that_ends_late_leaves_the_next_one_alone(
     assert subscriber.channel_name(LOCKS) == name
     subscriber.close()
     eventually(lambda: not subscriptions(direct, subscriber))
+
+
+def test_problem_that_lasts_is_logged_once(make_subscriber: Make, tune: Tune, caplog: pytest.LogCaptureFixture) -> None:
+    """While a failover is awaited, there are five attempts a second."""
+    tune(min_retry_delay=0.001, max_retry_delay=0.001)
+    caplog.set_level("INFO", "django_redis_locks.backend")
+    subscriber = make_subscriber(f"redis://127.0.0.1:{free_port()}/0")
+    attempts: list[object] = []
+    make = subscriber._make
+
+    def counted() -> Any:
+        attempts.append(make())
+        return attempts[-1]
+
+    subscriber._make = counted
+    begin(subscriber)
+    eventually(lambda: len(attempts) > 3)
+    assert len(caplog.messages) == 1
+    assert "refused" in caplog.text
