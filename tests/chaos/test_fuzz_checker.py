@@ -214,6 +214,16 @@ def test_gap_after_two_signals_to_holders_is_no_violation() -> None:
     assert violations(visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2), LATER) == []
 
 
+def test_stopped_process_excuses_the_leases_of_grants_to_its_waiters() -> None:
+    """Here to one of them."""
+    history = [visit(1, 11, 0.1, 0.2), stopped(2, 0.15, 1.7, hit=False)]
+    records = sorted(chain(*history, line(0.0, Mark(BEGIN)), line(3.2, Mark(END))), key=lambda record: record.time)
+    for late, found in ((2.5, 0), (2.75, 1)):
+        ended = sorted([*records, *visit(3, 13, late, late + 0.1)], key=lambda record: record.time)
+        assert len(check(ended, LEASE, grants=1).violations) == found
+        assert len(check(ended, LEASE).violations) == 1
+
+
 def test_gap_after_the_end_is_no_violation() -> None:
     """A process that was started late enters when all others have left."""
     assert violations(visit(1, 11, 0.1, 0.2), visit(2, 12, 1.2, 1.3), visit(3, 13, 4.0, 4.1), end=1.1) == []
