@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -92,6 +93,7 @@ class Engine:
             Sleep: lambda effect: self._task_event().wait(effect.seconds),
         }
         forks.reset_in_child(self)
+        _engines.add(self)
 
     def close(self) -> None:
         """Close idle connections, and the subscriber."""
@@ -224,12 +226,12 @@ class Engine:
     def _send_unregister(
         self, lock_id: LockId, keys: tuple[str, ...], address: str, grant: UnexpectedGrant | None = None
     ) -> None:
-        keys = keys or (lock_id.lock, waiters_of(lock_id.lock))
-        if ends_of(lock_id.lock) in keys:
-            command = Command("permits/unregister", keys, UnregisterPermits(address, grant), parse_freed)
-        else:
-            command = Command("waiters/unregister", keys, UnregisterWaiter(address, grant), parse_freed)
-        self._maintenance.send(command, lock_id)
+        self._maintenance.send(_unregister_command(lock_id, keys, address, grant), lock_id)
+
+    def withdraw_waiters(self) -> list[Command[int]]:
+        """Return the commands that unregister the waiters of this process, which must not be granted a lock any more
+        because the process exits."""
+        return [_unregister_command(*withdrawn) for withdrawn in self._queues.withdraw_entries()]
 
     def after_fork_in_child(self) -> None:
         """Forget what belongs to the parent: its threads, connections, waiters and holds."""
@@ -237,6 +239,23 @@ class Engine:
         self._subscriber.after_fork_in_child()
         self._queues.clear()
         self._maintenance.after_fork_in_child()
+
+
+def _unregister_command(
+    lock_id: LockId, keys: tuple[str, ...], address: str, grant: UnexpectedGrant | None = None
+) -> Command[int]:
+    keys = keys or (lock_id.lock, waiters_of(lock_id.lock))
+    if ends_of(lock_id.lock) in keys:
+        return Command("permits/unregister", keys, UnregisterPermits(address, grant), parse_freed)
+    return Command("waiters/unregister", keys, UnregisterWaiter(address, grant), parse_freed)
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def engines() -> list[Engine]:
+    """Return the engines of this process, one for each store."""
+    return list({engine.backend.identity: engine for engine in list(_engines)}.values())
 
 
 def _do_nothing() -> None:

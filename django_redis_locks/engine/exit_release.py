@@ -1,7 +1,8 @@
 """Releases what this process holds when the interpreter exits, and turns signals into such an exit.
 
 Released are locks that can't protect anything any more: their thread or task has ended, or is the one that exits. A daemon
-thread may still work, so its locks end with their leases, as after a crash.
+thread may still work, so its locks end with their leases, as after a crash. A waiter of this process is unregistered
+first, because a lock that is granted to it would stay held for the lease of the grant.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from itertools import chain
 from multiprocessing.util import Finalize, register_after_fork
 from typing import TYPE_CHECKING, Any, cast
 
-from ..core import clock, events
+from ..core import clock, events, forks
 from ..core.errors import LockBackendError
 from ..core.grant import Grant
 from ..core.hold import State
 from ..core.owners import is_alive
 from ..core.registry import registry
 from .cleanup import BATCH
+from .engine import engines
 from .maintenance import maintenance_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType
 
+    from ..core.commands import Command
     from ..core.hold import Hold
     from .engine import Engine
 
@@ -63,10 +66,14 @@ def _exit_now(number: int, _frame: FrameType | None) -> None:
 
 
 def release_all() -> None:
-    """Release the locks of threads and tasks that can't run on, for at most ``TIME_LIMIT``. Called at the exit."""
+    """Unregister the waiters of this process, and release the locks of threads and tasks that can't run on, for at most
+    ``TIME_LIMIT``. Called at the exit."""
     global _exiting  # noqa: PLW0603 - of the process
     _exiting = True
+    forks.pid()  # in a child of a fork without hooks: the waiters are its parent's
     end = clock.system_now() + TIME_LIMIT
+    for engine in engines():
+        list(_send(engine, engine.withdraw_waiters(), end))
     found: dict[Engine, dict[Hold, Grant]] = {}
     for grant in _grants():
         if grant.hold.held and not _runs_on(grant.hold):
@@ -94,16 +101,23 @@ def _runs_on(hold: Hold) -> bool:
 
 
 def _release(engine: Engine, grants: list[Grant], end: float) -> None:
-    for first in range(0, len(grants), BATCH):
+    commands = [grant.lock.release_commands(grant.hold) for grant in grants]
+    replies = _send(engine, [*chain.from_iterable(commands)], end)
+    for grant, own in zip(grants, commands, strict=True):
+        answers = list(zip(own, replies, strict=False))  # own first: it takes as many replies as it needs
+        if len(answers) < len(own):
+            return
+        hold = grant.hold
+        hold.state = State.GONE
+        if any(not isinstance(reply, LockBackendError) and command.read(reply) for command, reply in answers):
+            events.emit(events.Released(hold.key, hold.name, hold.alias, hold.fence, hold.age(), True))
+
+
+def _send(engine: Engine, commands: list[Command[int]], end: float) -> Iterator[Any]:
+    """Send commands in writes of ``BATCH``, and yield the reply to each or its error. No more of them once ``end`` is
+    over or the server is unreachable."""
+    for first in range(0, len(commands), BATCH):
         left = end - clock.system_now()
         if left <= 0 or engine.outage.suspected:
             return
-        batch = grants[first : first + BATCH]
-        commands = [grant.lock.release_commands(grant.hold) for grant in batch]
-        replies: Iterator[Any] = iter(engine.backend.call_many([*chain.from_iterable(commands)], left))
-        for grant, own in zip(batch, commands, strict=True):
-            hold = grant.hold
-            hold.state = State.GONE
-            answers = [(command, next(replies)) for command in own]
-            if any(not isinstance(reply, LockBackendError) and command.read(reply) for command, reply in answers):
-                events.emit(events.Released(hold.key, hold.name, hold.alias, hold.fence, hold.age(), True))
+        yield from engine.backend.call_many(commands[first : first + BATCH], left)

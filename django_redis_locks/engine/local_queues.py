@@ -264,6 +264,17 @@ class LocalQueues:
                 for queue in self._of(lock_id):
                     queue.wake()
 
+    def withdraw_entries(self) -> list[tuple[LockId, tuple[str, ...], str]]:
+        """Return the entries that the store may have of this process's queues: the lock, the keys of the command that
+        unregisters them, and the address. The store can grant nothing to them once that command is sent."""
+        with self._mutex:
+            return [
+                (lock_id, queue.keys, entry.address)
+                for lock_id in list(self._queues)
+                for queue in self._of(lock_id)
+                if (entry := queue.withdraw_entry()) is not None
+            ]
+
     def _of(self, lock_id: LockId) -> list[WaitQueue]:
         return list(self._queues.get(lock_id, {}).values())
 

@@ -272,6 +272,26 @@ class WaitQueue(QueueOutage):
         """Return whether the queue's event loop was closed without cancelling the tasks that wait here."""
         return isinstance(self.loop, asyncio.AbstractEventLoop) and self.loop.is_closed()
 
+    def loop_stopped(self, delay: float) -> bool:
+        """Return whether the queue's event loop doesn't run, and hasn't run when the head's next attempt was due, for
+        ``delay`` seconds. It may have been dropped without being closed, or run again later."""
+        loop = self.loop
+        return (
+            isinstance(loop, asyncio.AbstractEventLoop)
+            and not loop.is_running()
+            and clock.now() > self.next_try + delay
+        )
+
+    def withdraw_entry(self) -> Entry | None:
+        """Return the entry that the store may have of this queue, which no waiter uses any more from now on. None if
+        there is none, or a waiter may be acquiring the lock with its token."""
+        granted = self.granted
+        entry = self.entry if granted is None else granted.entry
+        if entry is None or self.asking is not None or (granted is not None and granted.adopter is not None):
+            return None
+        entry.invalid = True
+        return entry
+
     def report_leftovers(self, lock_id: LockId, engine: QueueEngine) -> None:
         """Have the engine clean up after the last waiter, if the store may still count on this queue."""
         entry, handed = self.entry if self.granted is None else self.granted.entry, self.handed

@@ -12,6 +12,7 @@ import pytest
 
 from django_redis_locks import locks
 from tests.proxy import Proxy
+from tests.waiting import eventually
 from tools.public_api import ROOT
 from tools.redis_server import RedisServer
 
@@ -95,6 +96,23 @@ raise ValueError("as any error")
     assert errors.count("Traceback") == 1
     assert locks.record("record").get() is not None
     assert held(*ours, *others) == others
+
+
+def test_exit_grants_no_lock_to_a_waiter_of_the_process(redis_server: RedisServer, redis_url: str) -> None:
+    """[L7] [L32] A daemon thread that waits ends with the process, and can't use a lock that is freed at the exit. The
+    others would wait for the end of its lease."""
+    code = """
+one, pool = locks.lock("one"), locks.semaphore("pool", 1)
+for lock in one, pool:
+    lock.acquire()
+    in_thread(lambda lock=lock: lock.acquire(timeout=60), daemon=True)
+wait_for_stdin()
+"""
+    process = start(redis_url, code)
+    eventually(lambda: all(redis_server.command("ZCARD", f"lock:{{0}}:w:{key}") for key in ("one", "pool")))
+    process.communicate("", timeout=30)
+    assert not locks.lock("one").locked()
+    assert locks.semaphore("pool", 1).available() == 1
 
 
 def test_exit_of_a_forked_child_releases_its_own_locks_only(redis_url: str) -> None:
