@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redis_locks import locks
 from django_redis_locks.core.suggestions import closest, did_you_mean
 
-from .options import OPTIONS
+from .options import OPTIONS, SET_BY_CLASS, contradictions, value_errors
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -49,7 +49,8 @@ def require_features(using: str, limit: int) -> None:
 
 
 def apply_defaults(task: type[TaskOptions], app: Celery) -> None:
-    """Set the options of ``app.conf.redis_locks_defaults``, unless the task or a base class of the project sets them.
+    """Set the options of ``app.conf.redis_locks_defaults``, unless the task or a base class of the project sets them, or
+    sets an option that can't be combined with them.
 
     Raises:
         ValueError: it isn't a dict, or names something else.
@@ -62,7 +63,17 @@ def apply_defaults(task: type[TaskOptions], app: Celery) -> None:
     )
     if wrong:
         raise ValueError(f"app.conf.redis_locks_defaults: {'; '.join(wrong)}")
-    for name, value in defaults.items():
-        declared_by = next(base for base in task.__mro__ if name in vars(base))
-        if declared_by.__module__ in _BASE_MODULES:
-            setattr(task, name, value)
+    own = {name for name in OPTIONS if _declaring_class(task, name).__module__ not in _BASE_MODULES}
+    applied = defaults.keys() - own
+    for name in applied:
+        setattr(task, name, defaults[name])
+    if applied and not value_errors(task):
+        for contradiction in contradictions(task):
+            if not own.union(SET_BY_CLASS).isdisjoint(contradiction.options):  # else the defaults contradict each other
+                for name in applied.intersection(contradiction.options):
+                    applied.discard(name)
+                    delattr(task, name)
+
+
+def _declaring_class(task: type[TaskOptions], name: str) -> type:
+    return next(base for base in task.__mro__ if name in vars(base))

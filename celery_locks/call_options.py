@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from .options import OPTIONS, PREFIXES, seconds, unknown_options, value_errors
+from .options import OPTIONS, PREFIXES, errors_of, seconds, unknown_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def call_options(task: TaskOptions, options: Mapping[str, Any]) -> dict[str, Any
     wrong += [f"{name} can only be declared, not given in a call" for name in found if name in _DECLARED_ONLY]
     if wrong:
         raise TypeError(f"apply_async() of task {task.name}: {'; '.join(wrong)}")
-    wrong = value_errors(with_options(task, found))
+    wrong = errors_of(with_options(task, found))
     if wrong:
         raise ValueError(f"apply_async() of task {task.name}: {'; '.join(wrong)}")
     return {name: seconds(value) if isinstance(value, timedelta) else value for name, value in found.items()}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from celery.contrib.django.task import DjangoTask
 
@@ -169,8 +169,11 @@ def seconds(value: Duration | None) -> float:
     return inf if value == -1 else float(value or 0)
 
 
+SET_BY_CLASS: Final = ("lock_usual_conflict",)
+"""The names of attributes that a kind of task sets, for all of its tasks."""
+
 OPTIONS: Final = tuple(
-    name for name in TaskOptions.__annotations__ if name.startswith(PREFIXES) and name != "lock_usual_conflict"
+    name for name in TaskOptions.__annotations__ if name.startswith(PREFIXES) and name not in SET_BY_CLASS
 )
 """The names of all options."""
 
@@ -182,8 +185,13 @@ def unknown_options(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [f"there is no option {name}{did_you_mean(closest(name, options))}" for name in wrong]
 
 
+def errors_of(task: TaskOptions | type[TaskOptions]) -> list[str]:
+    """Error messages about the options of a task."""
+    return value_errors(task) or [contradiction.message for contradiction in contradictions(task)]
+
+
 def value_errors(task: TaskOptions | type[TaskOptions]) -> list[str]:
-    """Error messages about the values of a task's options."""
+    """Error messages about the values of a task's options, each by itself."""
     found = [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
         for name, known in CHOICES.items()
@@ -199,7 +207,7 @@ def value_errors(task: TaskOptions | type[TaskOptions]) -> list[str]:
         found.append(f"lock_max_retries is a whole number, not {task.lock_max_retries!r}")
     if type(task.lock_limit) is not int or task.lock_limit < 1:
         found.append(f"lock_limit is a whole number of at least 1, not {task.lock_limit!r}")
-    return found or _contradictions(task)
+    return found
 
 
 def _of_time(name: str, value: Any) -> list[str]:
@@ -212,30 +220,51 @@ def _of_time(name: str, value: Any) -> list[str]:
     return []
 
 
-def _contradictions(task: TaskOptions | type[TaskOptions]) -> list[str]:
+class Contradiction(NamedTuple):
+    """Options that can't be combined, each of which has a right value.
+
+    Attributes:
+        message: says what is wrong.
+        options: the names of the options.
+    """
+
+    message: str
+    options: tuple[str, str]
+
+
+def contradictions(task: TaskOptions | type[TaskOptions]) -> list[Contradiction]:
+    """The options of a task that can't be combined. Their values are right."""
     found = []
     if task.lock_max_hold is not None and seconds(task.lock_max_hold) < seconds(task.lock_min_hold):
-        found.append("lock_max_hold is shorter than lock_min_hold")
+        found.append(Contradiction("lock_max_hold is shorter than lock_min_hold", ("lock_max_hold", "lock_min_hold")))
     if task.unique_until == "expired" and not seconds(task.idempotency_ttl):
-        found.append('unique_until="expired" needs an idempotency_ttl')
-    until_start = 'unique_until="start"' if task.lock_limit == 1 else f"lock_limit={task.lock_limit}"
-    if is_unique_until_start(task) and seconds(task.idempotency_ttl):
-        found.append(f"idempotency_ttl has no effect with {until_start}")
-    if is_unique_until_start(task) and task.lock_on_conflict == "follow":
-        found.append(f'lock_on_conflict="follow" can\'t be combined with {until_start}')
+        text = 'unique_until="expired" needs an idempotency_ttl'
+        found.append(Contradiction(text, ("unique_until", "idempotency_ttl")))
+    if is_unique_until_start(task):
+        limited = task.lock_limit > 1
+        name, until_start = (
+            ("lock_limit", f"lock_limit={task.lock_limit}") if limited else ("unique_until", 'unique_until="start"')
+        )
+        if seconds(task.idempotency_ttl):
+            text = f"idempotency_ttl has no effect with {until_start}"
+            found.append(Contradiction(text, ("idempotency_ttl", name)))
+        if task.lock_on_conflict == "follow":
+            text = f'lock_on_conflict="follow" can\'t be combined with {until_start}'
+            found.append(Contradiction(text, ("lock_on_conflict", name)))
     return found + (_contradictions_of_limit(task) if task.lock_limit > 1 else [])
 
 
-def _contradictions_of_limit(task: TaskOptions | type[TaskOptions]) -> list[str]:
+def _contradictions_of_limit(task: TaskOptions | type[TaskOptions]) -> list[Contradiction]:
     found = []
     if task.lock_usual_conflict == "follow":
-        found.append("lock_limit is for a SingletonTask: a job of an IdempotentTask is run once")
+        text = "lock_limit is for a SingletonTask: a job of an IdempotentTask is run once"
+        found.append(Contradiction(text, ("lock_usual_conflict", "lock_limit")))
     if task.unique_until in ("finish", "expired"):
-        found.append(
-            f'unique_until="{task.unique_until}" can\'t be combined with lock_limit={task.lock_limit}: leave it out'
-        )
+        text = f'unique_until="{task.unique_until}" can\'t be combined with lock_limit={task.lock_limit}: leave it out'
+        found.append(Contradiction(text, ("unique_until", "lock_limit")))
     if seconds(task.lock_min_hold):
-        found.append(f"lock_min_hold can't be combined with lock_limit={task.lock_limit}: leave one of them out")
+        text = f"lock_min_hold can't be combined with lock_limit={task.lock_limit}: leave one of them out"
+        found.append(Contradiction(text, ("lock_min_hold", "lock_limit")))
     return found
 
 
@@ -245,6 +274,6 @@ def validate(task: type[Any]) -> None:
     Raises:
         ValueError: an option is wrong; the message names all that are.
     """
-    found = unknown_options(dir(task), dir(TaskOptions)) + value_errors(task)
+    found = unknown_options(dir(task), dir(TaskOptions)) + errors_of(task)
     if found:
         raise ValueError(f"task {getattr(task, 'name', None) or task.__name__}: {'; '.join(found)}")

@@ -17,6 +17,7 @@ import weakref
 from functools import partial
 from random import random
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
 
 from ..core import clock
 from ..core.hold import State
@@ -36,6 +37,10 @@ MAX_REMEMBERED_KEYS = 1024
 """The number of locks with recent waiters in one table. Beyond it all of them are forgotten, which costs a round trip or
 two."""
 
+CHECKS_PER_CALL = 8
+"""How many queues of a lock a caller checks for an ended loop, on average. All are checked at once, so with many of them
+most callers check none."""
+
 R = TypeVar("R")
 
 
@@ -51,6 +56,8 @@ class LocalQueues:
 
     def __init__(self) -> None:
         self._queues: dict[LockId, dict[object, WaitQueue]] = {}  # by lock and line
+        self._by_number: WeakValueDictionary[tuple[LockId, str], WaitQueue] = WeakValueDictionary()
+        """For messages. The values are weak, so that an interrupted caller leaves nothing behind."""
         self._contended_until: dict[LockId, float] = {}  # until when the next caller probably has to wait
         self._grant_keys: dict[LockId, tuple[str, ...]] = {}  # the keys with which a lock that was granted is freed
         self._first_waiters: dict[LockId, Waiter] = {}  # the waiter that sends the first request, without a queue
@@ -63,8 +70,9 @@ class LocalQueues:
     def clear(self) -> None:
         """Remove all waiters. A forked child has none of its parent's."""
         self._mutex = threading.RLock()
-        self._calls_since_check = 0
+        self._checks_left_out = 0
         self._queues.clear()
+        self._by_number = WeakValueDictionary()  # another thread of the parent may have been changing it
         self._first_waiters.clear()
         self._grant_keys.clear()
         self.forget_times()
@@ -102,8 +110,9 @@ class LocalQueues:
             self._append(waiter, queue, engine)
             return
         if by_line:
-            self._drop_closed_loops(lock_id, by_line, engine)
-        queue = by_line[line] = WaitQueue(line, waiter.loop, () if waiter.terms is None else waiter.terms.keys)
+            self._drop_ended_loops(lock_id, by_line, engine)
+        queue = WaitQueue(line, waiter.loop, () if waiter.terms is None else waiter.terms.keys)
+        self._by_number[lock_id, queue.number] = by_line[line] = queue
         if queue.keys:
             _remember(self._grant_keys, lock_id, queue.keys)
         first = self._first_waiters.get(lock_id)
@@ -152,19 +161,24 @@ class LocalQueues:
                 if found is not None and (not found.waiters or found.head() is None):
                     del by_line[waiter.line]
                 if by_line:
-                    self._drop_closed_loops(lock_id, by_line, engine)
+                    self._drop_ended_loops(lock_id, by_line, engine)
                 if not by_line:
                     _remember(self._contended_until, lock_id, clock.now() + engine.tuning.contention_memory)
                     self._queues.pop(lock_id, None)
 
-    def _drop_closed_loops(self, lock_id: LockId, by_line: dict[object, WaitQueue], engine: QueueEngine) -> None:
-        self._calls_since_check += 8
-        if self._calls_since_check < len(by_line):
-            return  # thousands of waiters with a line of their own: checking them takes no longer than adding them
-        self._calls_since_check = 0
-        for stale in [queue for queue in by_line.values() if queue.loop_closed()]:
-            stale.report_leftovers(lock_id, engine)  # before it is forgotten: see leave()
-            del by_line[stale.line]
+    def _drop_ended_loops(self, lock_id: LockId, by_line: dict[object, WaitQueue], engine: QueueEngine) -> None:
+        """Remove the queues of loops that don't run. A loop that was dropped without being closed can be collected
+        then, which ends its tasks; if it is run again, its waiters go on with their queue."""
+        self._checks_left_out += CHECKS_PER_CALL
+        if self._checks_left_out < len(by_line):
+            return
+        self._checks_left_out = 0
+        for queue in list(by_line.values()):
+            if queue.loop_closed():
+                queue.report_leftovers(lock_id, engine)  # before it is forgotten: see leave()
+                del by_line[queue.line]
+            elif queue.loop_stopped(engine.tuning.max_poll_interval):
+                del by_line[queue.line]
 
     def _remove(self, queue: WaitQueue, effect: LeaveQueue, engine: QueueEngine) -> None:
         waiter, position = effect.waiter, effect.position
@@ -234,20 +248,20 @@ class LocalQueues:
     def wake(self, lock_id: LockId, number: str) -> bool:
         """Wake a queue that the store unregistered, because the lock may be free. Return False if it has no waiter."""
         with self._mutex:
-            for queue in self._of(lock_id):
-                if queue.number == number and queue.head() is not None and not queue.loop_closed():
-                    queue.entry = None
-                    queue.wake()
-                    return True
-        return False
+            queue = self._by_number.get((lock_id, number))
+            if queue is None or queue.head() is None or queue.loop_closed():
+                return False
+            queue.entry = None
+            queue.wake()
+            return True
 
     def receive(self, lock_id: LockId, number: str, token: str, fence: int, engine: QueueEngine) -> None:
         """Record in a queue that the store granted the lock to it. If no queue expects the grant, the lock is freed,
         unless a request with its token has claimed it: then only the message is late."""
         with self._mutex:
-            for queue in list(self._queues.get(lock_id, {}).values()):
-                if queue.number == number and queue.receive(token, fence, lock_id, engine):
-                    return
+            queue = self._by_number.get((lock_id, number))
+            if queue is not None and queue.receive(token, fence, lock_id, engine):
+                return
         engine.return_grant(lock_id, self._grant_keys.get(lock_id, ()), token, fence)
 
     def doubt_grants(self, lock_id: LockId) -> None:

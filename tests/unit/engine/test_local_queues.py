@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -408,3 +410,37 @@ def test_queue_of_a_closed_loop_is_cleaned_up(queues: StandaloneQueues) -> None:
         assert waiter.loop not in queues._queues.get(LOCK_ID, {})
         queues.leftovers.clear()
         queues._queues.clear()
+
+
+def test_loop_that_stopped_with_waiters_is_not_kept(queues: StandaloneQueues, virtual_time: ManualClock) -> None:
+    """[L25] It was dropped without being closed. If it is run again, its waiter goes on, and receives messages."""
+
+    class Loop(asyncio.AbstractEventLoop):
+        running = True
+
+        def is_running(self) -> bool:
+            return self.running
+
+        def is_closed(self) -> bool:
+            return False
+
+    dropped, stopped, running = Loop(), Loop(), Loop()
+    for loop in dropped, stopped, running:
+        waiter = queues.begin_sleep(queues.join_and_attempt(loop), 1, QueuePosition(7))
+        loop.running = loop is running
+    collected = weakref.ref(dropped)
+    virtual_time.advance(1 + DEFAULT.max_poll_interval)
+    queues.join(None)
+    assert set(queues._queues[LOCK_ID]) == {dropped, stopped, running, None}, "a timer may be that late"
+    virtual_time.advance(0.1)
+    del dropped, loop, waiter
+    gc.collect()
+    (back,) = (queue.waiters[0] for line, queue in queues._queues[LOCK_ID].items() if line is stopped)
+    queues.leave_queue(queues.join(Loop()))
+    assert set(queues._queues[LOCK_ID]) == {running, None}
+    gc.collect()
+    assert collected() is None
+    assert queues.wake(LOCK_ID, back.queue.number)
+    assert isinstance(queues.continue_wait(Wait(back, NEVER), queues.engine), Attempt)
+    queues.leave_queue(back)
+    assert queues.leftovers == []

@@ -194,3 +194,42 @@ def test_time_of_a_waiter_does_not_grow_with_the_number_of_the_others(
     for waiter in waiters:
         queues.leave_queue(waiter)
     assert len(checked) < 20 * len(waiters)
+
+
+def test_message_finds_its_queue_without_a_look_at_the_others(
+    queues: StandaloneQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wake-up, a grant, and a message for a waiter that has left."""
+    entries = [register(queues, waiter_of(), place) for place in range(1, 51)]
+    left = waiter_of()
+    register(queues, left, 51)
+    queues.leave_queue(left, None, None)
+    read = []
+    number = property(lambda queue: read.append(queue) or queue.__dict__["number"])
+    monkeypatch.setattr(WaitQueue, "number", number, raising=False)
+    grant(queues, entries[20])
+    assert queues.wake(LOCK_ID, entries[30].address.split(" ")[1])
+    assert not queues.wake(LOCK_ID, address_of(left).split(" ")[1])
+    assert len(read) < 10
+    assert queues.engine.returned_grants == []
+
+
+def test_entries_that_are_withdrawn_get_no_lock(queues: StandaloneQueues) -> None:
+    """[L7] [L32] Not those whose waiter expects a reply or adopts the lock: it may hold the lock with the token."""
+    sleeping, granted, asking, adopting = waiters = [waiter_of() for _ in range(4)]
+    entries = {
+        waiter: ask(queues, waiter) if waiter is asking else register(queues, waiter, place)
+        for place, waiter in enumerate(waiters, 1)
+    }
+    for waiter in adopting, granted:
+        grant(queues, entries[waiter])
+    assert isinstance(attempt_of(queues, adopting), Attempt)
+    assert queues.withdraw_entries() == [
+        (LOCK_ID, TERMS.keys, entries[waiter].address) for waiter in (sleeping, granted)
+    ]
+    grant(queues, entries[sleeping])  # a late message
+    for waiter in sleeping, granted:
+        attempt = attempt_of(queues, waiter)
+        assert isinstance(attempt, Attempt)
+        assert attempt.adopted is None
+        assert attempt.token != entries[waiter].token
