@@ -148,6 +148,42 @@ def test_defaults_of_the_app_give_way_to_declared_options(app: Celery) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("defaults", "base", "declared", "found"),
+    [
+        ({"idempotency_ttl": 60}, SingletonTask, {"lock_limit": 2}, {"idempotency_ttl": 0}),
+        ({"idempotency_ttl": 60}, SingletonTask, {"unique_until": "start"}, {"idempotency_ttl": 0}),
+        ({"lock_on_conflict": "follow"}, SingletonTask, {"unique_until": "start"}, {"lock_on_conflict": None}),
+        ({"lock_limit": 3, "lock_expire": 7}, IdempotentTask, {}, {"lock_limit": 1, "lock_expire": 7}),
+        ({"lock_min_hold": 60}, SingletonTask, {"lock_max_hold": 30}, {"lock_min_hold": 0}),
+        (
+            {"unique_until": "expired", "idempotency_ttl": 60},
+            SingletonTask,
+            {"lock_limit": 2},
+            {"unique_until": "success", "idempotency_ttl": 0},
+        ),
+        ({"idempotency_ttl": 60}, SingletonTask, {"unique_until": "expired"}, {"idempotency_ttl": 60}),
+    ],
+)
+def test_default_of_the_app_gives_way_to_an_option_that_excludes_it(
+    app: Celery, defaults: Any, base: Any, declared: Any, found: Any
+) -> None:
+    """[K12] The author of the task didn't ask for it."""
+    app.conf.redis_locks_defaults = defaults
+    task = declare(app, base, **declared)
+    assert {name: getattr(task, name) for name in found} == found
+    assert all(getattr(task, name) == value for name, value in declared.items())
+
+
+def test_options_that_exclude_each_other_raise_if_one_source_has_both(app: Celery) -> None:
+    """[K12] The task or the app: a default doesn't hide the mistake."""
+    both = {"unique_until": "start", "idempotency_ttl": 60}
+    for defaults, declared in (both, {}), ({"lock_expire": 7}, both), ({"idempotency_ttl": 5}, both):
+        app.conf.redis_locks_defaults = defaults
+        with pytest.raises(ValueError, match='idempotency_ttl has no effect with unique_until="start"'):
+            declare(app, **declared)
+
+
 def test_wrong_default_of_the_app_raises_ValueError_at_registration(app: Celery) -> None:
     """[K12]"""
     for wrong, text in [
