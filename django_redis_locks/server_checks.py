@@ -61,7 +61,7 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
         return
     if facts.server == MEMORY:
         return
-    yield from _of_server(where, facts)
+    yield from _of_server(where, facts, alias)
     yield from _of_data(where, facts)
     if facts.mode == "sentinel":
         yield from _of_sentinels(where, facts)
@@ -70,7 +70,7 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     yield from _shared_databases(where, facts, alias)
 
 
-def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
     if _version(facts) < OLDEST_REDIS:
         yield _warning(
             "W103",
@@ -88,6 +88,13 @@ def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
             "W105",
             f"{where}: {facts.name} is a node of a Redis Cluster.",
             "Locks need a single server: all slots must be on this node.",
+        )
+    wanted = locks[alias].engine.backend.replicas
+    if facts.replicas is not None and facts.replicas < wanted:
+        yield _warning(
+            "W111",
+            f"{where}: OPTIONS['replicas'] is {wanted}, and {facts.name} has {facts.replicas} that are online.",
+            "No lock can be acquired until there are enough. Start replicas, or lower the option.",
         )
     if facts.denied:
         rights = " ".join(right for right in facts.denied if not right.isupper())

@@ -88,10 +88,13 @@ def test_lock_that_no_replica_has_is_busy_and_swept(
     """Also while one of two replicas is missing. The caller goes on when there are enough."""
     client = open_locks(pair.master.url(), OPTIONS=strict(timeout=0.3), WAIT=0)
     pair.replica.pause()
+    pair.master.command("SCRIPT", "FLUSH")
     began = clock.now()
     with pytest.raises(LockNotAcquired, match="copied to fewer than 1 replicas"):
         face.acquire(client.lock("a"))
-    assert clock.now() - began < 5
+    assert 0.3 <= clock.now() - began < 5
+    waits = pair.master.command("INFO", "commandstats").partition("cmdstat_wait:calls=")[2]
+    assert waits.startswith("1,")
     with redis.Redis(port=pair.master.port) as master:
         eventually(lambda: master.keys("*:k:*") == [])
     with ThreadPoolExecutor() as pool:

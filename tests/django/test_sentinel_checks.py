@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.core.checks import Info
 from django.core.management import call_command
 
-from django_redis_locks import diagnosis
+from django_redis_locks import LockBackendError, diagnosis, locks
 from tests.django.test_server_checks import ids, run_check
 from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer
@@ -44,6 +45,14 @@ def test_lone_sentinel_is_W110_and_a_master_without_replica_W111(settings: Any, 
     assert "no replica that is online" in messages[2].msg
 
 
+def test_fewer_replicas_than_the_option_asks_for_is_W111(settings: Any, sentinel_group: SentinelGroup) -> None:
+    """No lock could be acquired. Without sentinels, too."""
+    for location in (sentinel_group.location(), sentinel_group.master.url()):
+        for replicas, found in ((2, []), (3, ["W111"])):
+            messages = run_check(settings, location, OPTIONS={"replicas": replicas}, BACKEND_WAIT=PATIENT)
+            assert [each for each in ids(messages) if each == "W111"] == found
+
+
 def test_failover_that_outlasts_waits_and_leases_is_W113(settings: Any, sentinel_group: SentinelGroup) -> None:
     """The group takes 0.5 s and the election."""
     for entry, text in (({}, "BACKEND_WAIT is 2 s."), ({"EXPIRE": 2, "BACKEND_WAIT": 2.5}, "EXPIRE is 2 s.")):
@@ -66,6 +75,12 @@ def test_sentinels_that_cannot_be_used_are_W110(
     assert f"{redis_server.port}: this server is no sentinel" in message.msg
     assert f"{closed_port}: Error 111" in message.msg
     assert str(sentinel_group.sentinels[0].port) not in message.msg.rpartition("/mymaster")[2]
+
+
+def test_sentinel_that_is_given_as_a_server_is_recognised(settings: Any, sentinel_group: SentinelGroup) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": sentinel_group.sentinels[0].url()}}
+    with pytest.raises(LockBackendError, match=r"If this is a sentinel, LOCATION is redis\+sentinel://"):
+        locks.lock("a").acquire()
 
 
 def test_unknown_service_is_W101_with_the_sentinels(settings: Any, sentinel_group: SentinelGroup) -> None:

@@ -27,8 +27,10 @@ from .server_errors import (
     HINTS,
     NOT_EXECUTED_CODES,
     RECONNECT_CODES,
+    SENTINEL_HINT,
     TRANSIENT_CODES,
     error_code,
+    is_no_script_engine,
     suggest_fix,
 )
 from .server_info import read_facts
@@ -139,13 +141,12 @@ class RedisBackend(Backend):
         return reply
 
     def _call_replicated(self, command: Command[Any]) -> list[Any]:
-        """Execute a command, and wait on the same connection until replicas have its writes."""
+        """Execute a command, and wait on the same connection until replicas have its writes. The source of the script is
+        sent: after a NOSCRIPT the wait would last its whole time, and be repeated."""
         wait = pack("WAIT", command.replicas, round(1000 * self._wait_timeout))
         timeout = self._wait_timeout + self._timeout
         try:
-            replies = self._pool.execute_many([by_sha(command), wait], timeout)
-            if _unknown_script(replies[0]):
-                replies = self._pool.execute_many([by_source(command), wait], timeout)
+            replies = self._pool.execute_many([by_source(command), wait], timeout)
         except Failure as failure:
             raise self._error_of_failure(failure) from failure.cause
         for reply in replies:
@@ -240,7 +241,8 @@ class RedisBackend(Backend):
         code = error_code(error)
         if code in RECONNECT_CODES and self._subscriber is not None:
             self._subscriber.reconnect()
-        text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
+        hint = SENTINEL_HINT if is_no_script_engine(error) else HINTS.get(code, "")
+        text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{hint}"
         return LockBackendError(
             text,
             outcome_unknown=code not in NOT_EXECUTED_CODES,

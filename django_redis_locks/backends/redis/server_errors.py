@@ -12,6 +12,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseErro
 
 from ...core.suggestions import closest, did_you_mean
 from .resp import ServerError
+from .sentinel_url import EXAMPLE as SENTINEL_EXAMPLE
 from .sentinel_url import is_sentinel
 
 ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
@@ -65,6 +66,11 @@ _FAILOVER_ADVICE = (
     "for it"
 )
 
+SENTINEL_HINT = (
+    ". If this is a sentinel, LOCATION is redis+sentinel:// with all sentinels and the name of the service: "
+    f"{SENTINEL_EXAMPLE}"
+)
+
 
 def suggest_fix(problem: str, location: str) -> str:
     """Return advice about a server that can't be reached."""
@@ -82,14 +88,21 @@ def suggest_fix(problem: str, location: str) -> str:
     if problem.startswith("no sentinel answers"):
         if any(word in problem for word in ("password", "uthentication", "permission")):
             return "Correct the login of the sentinels, sentinel_kwargs in OPTIONS; its user needs +sentinel|master"
-        return "Start the sentinels, or correct their addresses in LOCATION"
+        advice = "Start the sentinels, or correct their addresses in LOCATION"
+        if _is_encrypted(location) and "refused" not in problem:
+            return f'{advice}. If they don\'t encrypt, "OPTIONS": {{"sentinel_kwargs": {{"ssl": False}}}}'
+        return advice
     advice = "Start that server, or correct LOCATION in REDIS_LOCKS"
-    if location.startswith(("rediss", "valkeys")) and "refused" not in problem:
+    if _is_encrypted(location) and "refused" not in problem:
         return (
             f"{advice}: use {'redis+sentinel' if is_sentinel(location) else 'redis'}:// if the server doesn't encrypt. "
             "If it requires a client certificate, set ssl_certfile and ssl_keyfile in OPTIONS"
         )
     return _FAILOVER_ADVICE if is_sentinel(location) else advice
+
+
+def _is_encrypted(location: str) -> bool:
+    return location.startswith(("rediss", "valkeys"))
 
 
 def error_code(error: Exception) -> str:
@@ -105,6 +118,11 @@ def error_code(error: Exception) -> str:
     if code is None and (inside := _code_inside_script(text)):
         code = inside[1]
     return code or text.partition(" ")[0]
+
+
+def is_no_script_engine(error: Exception) -> bool:
+    """Return whether the server has no scripts, as a sentinel."""
+    return "unknown command" in str(error) and "evalsha" in str(error).lower()
 
 
 def is_demotion(error: ServerError) -> bool:
