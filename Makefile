@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-family demo-admin run test coverage simulate chaos mutants messages public-api hard-cases bench lint types lock changelog build release clean
+.PHONY: help demo demo-postgres demo-celery demo-family demo-failover demo-admin run test coverage simulate chaos mutants messages public-api hard-cases bench lint types lock changelog build release clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -28,6 +28,10 @@ demo-celery: ## See two workers and two beats, some of which are killed, with pl
 demo-family: ## See fair locks, read-write locks, semaphores, latches and multi-locks at work, in numbers
 	@$(BOOTSTRAP) celery
 	@$(BIN)/python example_project/family_demo.py $(ARGS)
+
+demo-failover: ## See processes count under a lock behind Redis Sentinel, while the master is killed twice
+	@$(BOOTSTRAP) celery
+	@$(BIN)/python example_project/failover_demo.py $(ARGS)
 
 demo-admin: ## See the admin's page of held locks, with 10 000 of them
 	@$(BOOTSTRAP) celery
