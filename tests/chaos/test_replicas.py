@@ -65,6 +65,18 @@ def test_acquired_lock_is_on_the_replica(
         face.release(grant)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_is_granted_without_the_replica(
+    pair: Pair, open_locks: Callable[..., Locks], face: Sync | Async, kind: str
+) -> None:
+    """What the store has granted is given back."""
+    pair.replica.pause()
+    client = open_locks(pair.master.url(), OPTIONS=strict(timeout=0.2))
+    assert face.acquire(KINDS[kind](client, "a"), timeout=0) is None
+    with redis.Redis(port=pair.master.port) as master:
+        eventually(lambda: master.keys("*:k:*") == [])
+
+
 def test_lock_granted_by_another_process_is_on_the_replica(
     pair: Pair, open_both: Callable[..., list[Locks]], face: Sync | Async
 ) -> None:
