@@ -13,9 +13,10 @@ from django.urls import get_resolver
 from . import conf
 from .backends.memory import MemoryBackend
 from .conf import cache_settings as caches
+from .conf.decorator_options import FEATURES_OF_KINDS
 from .conf.overrides import DECORATOR_KEYS
 from .core.suggestions import closest, hint
-from .decorated_callables import declared
+from .decorated_callables import declared, needed_features
 from .handler import DEFAULT, locks
 
 TAG = "redis_locks"
@@ -38,7 +39,7 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
         found.append(check_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
     found += [check_message(problem) for problem in _decorator_problems(table)]
     if not any(message.is_serious() for message in found):
-        found += [check_message(problem) for problem in _shared_databases(table)]
+        found += [check_message(problem) for problem in (*_shared_databases(table), *_unsupported(table))]
     if not settings.DEBUG and not any(message.is_serious() for message in found):
         found += [
             check_message(
@@ -102,6 +103,20 @@ def _shared_databases(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
                 f"{conf.SETTING}[{first!r}] and [{alias!r}] have the same database and the same KEY_PREFIX.",
                 "Their locks with the same key exclude each other. Set another KEY_PREFIX for one of them.",
             )
+
+
+def _unsupported(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
+    """Yield decorated callables, and entries of ``LOCKS``, whose kind of lock the store doesn't support."""
+    needed = [(using, f"@redis_lock of {name}", feature) for using, name, feature in needed_features()]
+    for alias in table:
+        for name, override in locks[alias].settings.names.items():
+            feature = FEATURES_OF_KINDS.get(override.decorator_options.kind or "lock")
+            if feature is not None:
+                needed.append((alias, f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]", feature))
+    for alias, where, feature in needed:
+        why = locks[alias].engine.backend.why_unsupported(feature)
+        if why is not None:
+            yield conf.Problem("E068", f"{where}, alias {alias!r}: {why}.", "Choose another kind, or another alias.")
 
 
 def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:

@@ -23,7 +23,6 @@ from .lock_options import (
     first_given,
     limited,
     release_options,
-    require_of,
     validate_on_lost,
     wait_options,
     with_on_lost,
@@ -94,16 +93,19 @@ class Locks(LockMaker):
         """Return the options of ``LOCKS[name]``."""
         return self.settings.names.get(name, EMPTY_OVERRIDES)
 
+    def _require(self, feature: str) -> None:
+        self.engine.require(feature, self.settings.alias)
+
     def _make_record(
         self, key: str, name: str | None, wait: Duration | None, on_backend_error: OnBackendError | None
     ) -> RecordRef:
-        require(self, "records")
+        self._require("records")
         address = self._address(key, name)
         options: Options = (None, wait, None, on_backend_error, None, None, True, None, False, None)
         return RecordRef(self.engine, *address, self._options_of(address.name, options))
 
     def _make_latch(self, key: str, name: str | None) -> Latch:
-        require(self, "latches")
+        self._require("latches")
         address = self._address(key, name)
         return Latch(self.engine, *address, self._options_of(address.name, _NO_OPTIONS))
 
@@ -111,7 +113,7 @@ class Locks(LockMaker):
         self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool, kind: LockKind = "lock"
     ) -> Lock:
         if kind in FEATURES:
-            require(self, kind)
+            self._require(kind)
         make_parts = self._cached_parts if options[-1] is None else self._lock_parts  # notes rarely recur
         try:
             made, spec = make_parts(kind, key, name, *options)
@@ -137,7 +139,7 @@ class Locks(LockMaker):
 
     def _rwlock_parts(self, key: str, name: str | None, *options: Any) -> list[tuple[Any, LockSpec]]:
         """Return what read-write locks of equal arguments share: the class and the spec of each side."""
-        require(self, "rwlocks")
+        self._require("rwlocks")
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
         return [
@@ -149,7 +151,7 @@ class Locks(LockMaker):
         self, key: str, limit: int, name: str | None, *options: Any
     ) -> tuple[type[Semaphore], LockSpec]:
         """Return what semaphores of equal arguments share: their class and their spec."""
-        require(self, "semaphores")
+        self._require("semaphores")
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
         kind = TransactionSemaphore if lock_options.database else Semaphore
@@ -166,6 +168,7 @@ class Locks(LockMaker):
             raise ValueError(
                 f"this text is of a lock of alias {found.alias!r}: write locks[{found.alias!r}].attach(text)"
             )
+        self._require("detach")
         if found.kind not in (*KINDS, *SIDES, SEMAPHORE):
             raise ValueError(f"this text is of a lock of kind {found.kind!r}, which this version can't attach")
         address = self._address(found.key, found.name)
@@ -303,16 +306,3 @@ class Locks(LockMaker):
         if note is not None:
             given["note"] = validate_note(note)
         return replace(lock_options, **given) if given else lock_options
-
-
-def require(client: Locks, feature: str) -> None:
-    """Check that the store of an alias has a feature, before an object that needs it is made.
-
-    Args:
-        client: the locks of the alias.
-        feature: a word of ``FEATURES``.
-
-    Raises:
-        InvalidLockBackend: it hasn't.
-    """
-    require_of(client.engine.backend, client.settings.alias, feature)

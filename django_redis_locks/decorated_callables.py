@@ -11,6 +11,8 @@ class Declared(Protocol):
 
     name: str
     using: str
+    features: frozenset[str]
+    """What its lock needs of the store, as far as the decorator says: words of ``FEATURES``."""
 
 
 _declared: WeakSet[Declared] = WeakSet()
@@ -22,3 +24,8 @@ declare = _declared.add
 def declared() -> list[tuple[str, str]]:
     """Return the alias and the name of each recorded callable."""
     return sorted({(decorated.using, decorated.name) for decorated in _declared})
+
+
+def needed_features() -> list[tuple[str, str, str]]:
+    """Return the alias and the name of each recorded callable with each feature that it needs."""
+    return sorted({(made.using, made.name, feature) for made in _declared for feature in made.features})

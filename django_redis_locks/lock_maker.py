@@ -117,6 +117,7 @@ class LockMaker(MutexMaker, PermitMaker, MultiMaker):
                 undone in the background.
             ValueError: the text is damaged, comes from elsewhere, or is that of another alias.
             TypeError: the text is no str.
+            InvalidLockBackend: the store of the alias has no detached holds.
 
         Example::
 
@@ -145,6 +146,7 @@ class LockMaker(MutexMaker, PermitMaker, MultiMaker):
                 undone in the background.
             ValueError: the text is damaged, comes from elsewhere, or is that of another alias.
             TypeError: the text is no str.
+            InvalidLockBackend: the store of the alias has no detached holds.
         """
         return await aattach(*self._attachable(text, on_lost))
 

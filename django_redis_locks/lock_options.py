@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from .backends.base import FEATURES
-from .conf import ON_BACKEND_ERROR, SETTING, InvalidLockBackend
+from .conf import ON_BACKEND_ERROR
 from .core import durations
 from .core.arguments import validate_choice, validate_flag
 
 if TYPE_CHECKING:
-    from .backends.base import Backend
     from .core.durations import Duration
     from .core.grant import OnLost
     from .primitives.shared.lock_spec import LockSpec
@@ -131,13 +129,3 @@ def release_options(hold: object, using: object) -> dict[str, Any]:
 def first_given(override: T | None, default: T) -> T:
     """Return the override, or the default if that is None."""
     return default if override is None else override
-
-
-def require_of(backend: Backend, alias: str, feature: str) -> None:
-    """Check that the backend of an alias has a feature.
-
-    Raises:
-        InvalidLockBackend: it hasn't.
-    """
-    if feature not in backend.supports:
-        raise InvalidLockBackend(f"{SETTING}[{alias!r}]: {FEATURES[feature]}; {backend.refusal(feature)}.")

@@ -9,7 +9,7 @@ from .core.arguments import refuse_unknown
 from .core.durations import wait_seconds
 from .core.errors import LockKeyError
 from .engine.on_lost import MemberLoss
-from .lock_options import require_of, validate_on_lost
+from .lock_options import validate_on_lost
 from .primitives.multi_lock import MultiLock
 from .primitives.shared.base_lock import BaseLock
 from .primitives.shared.multi_steps import group_of
@@ -17,7 +17,6 @@ from .primitives.shared.multi_steps import group_of
 if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.grant import OnLost
-    from .engine.engine import Engine
     from .mutex_maker import HoldUntil, OnBackendError
     from .primitives.lock import Lock
 
@@ -144,7 +143,7 @@ def _checked(locks: list[BaseLock]) -> list[BaseLock]:
                 f"two locks {lock.name!r} have the same key in different stores: fences[key] would name both",
                 **lock.spec.error_context,
             )
-        require_of(cast("Engine", lock.performer).backend, lock.alias, "multi")
+        lock.performer.require("multi", lock.alias)
     return sorted(locks, key=lambda lock: (group_of(lock.spec) is None, lock.lock_id))
 
 

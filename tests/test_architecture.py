@@ -59,6 +59,7 @@ LOCAL = {
         "probe",
         "refusal",
         "together",
+        "why_unsupported",
     },
 }
 """Methods without an asynchronous counterpart: they do no I/O, or only a background thread calls them. Programs

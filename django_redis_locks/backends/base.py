@@ -76,6 +76,7 @@ class Subscriber:
 
 
 FEATURES: Final = {
+    "detach": "detached holds need Redis",
     "fair": "fair locks need Redis",
     "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
@@ -149,8 +150,13 @@ class Backend:
         """Prepare a command that is sent often with the same keys. Arguments as of ``PreparedCommand``."""
         return PreparedCommand(self, name, keys)
 
+    def why_unsupported(self, feature: str) -> str | None:
+        """Return why the store doesn't support a word of ``FEATURES``, as one sentence without its full stop; None if it
+        does."""
+        return None if feature in self.supports else f"{FEATURES[feature]}; {self.refusal(feature)}"
+
     def refusal(self, feature: str) -> str:
-        """Return why the store doesn't support a feature, as the second half of a sentence."""
+        """Return why the store doesn't support a feature, as the second half of that sentence."""
         return f"{type(self).__name__} can't have them"
 
     def together(self, keys: tuple[str, ...]) -> Hashable:

@@ -13,6 +13,9 @@ from ..core.suggestions import closest, did_you_mean
 
 LockKind: TypeAlias = Literal["lock", "fair", "read", "write", "semaphore"]
 
+FEATURES_OF_KINDS: Final = {"fair": "fair", "read": "rwlocks", "write": "rwlocks", "semaphore": "semaphores"}
+"""The words of the backends' ``FEATURES`` that kinds of locks need."""
+
 HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 
 Handler: TypeAlias = Callable[[Any, LockNotAcquired], Any]

@@ -205,6 +205,17 @@ class Performer(EffectPerformer, Protocol):
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """
 
+    def require(self, feature: str, alias: str, /) -> object:
+        """Check that the store has a feature.
+
+        Args:
+            feature: a word of ``FEATURES``.
+            alias: the alias in ``REDIS_LOCKS``, for the message.
+
+        Raises:
+            InvalidLockBackend: it hasn't.
+        """
+
     def listen_for(self, lock_id: LockId, /) -> object:
         """Subscribe to messages about a lock, without waiting for it."""
 

@@ -186,6 +186,7 @@ class Grant(GrantState):
             LockBackendError: the store can't be reached. The lock stays held here, and may be detached again.
             TypeError: the lock has ``auto_release=False``, or ``hold="transaction"``.
             ValueError: ``expire`` isn't a duration.
+            InvalidLockBackend: the store of the alias has no detached holds.
 
         Example::
 
@@ -215,6 +216,7 @@ class Grant(GrantState):
             LockBackendError: the store can't be reached. The lock stays held here, and may be detached again.
             TypeError: the lock has ``auto_release=False``, or ``hold="transaction"``.
             ValueError: ``expire`` isn't a duration.
+            InvalidLockBackend: the store of the alias has no detached holds.
         """
         self._check()
         return await self.lock.adetach_grant(self, expire)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..conf import decorator_options
-from ..conf.decorator_options import DecoratorOptions, HoldUntil, LockKind
+from ..conf.decorator_options import FEATURES_OF_KINDS, DecoratorOptions, HoldUntil, LockKind
 from ..core import durations, key_templates
 from ..core.arguments import validate_flag, validate_limit
 from ..lock_options import FIXED_LEASE, validate_on_backend_error, validate_on_lost
@@ -107,6 +107,15 @@ class DecoratorArguments:
             "on_backend_error": on_backend_error,
             "hold": "block",  # LockedCall itself defers the release
         }
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the lock needs of the store, words of ``FEATURES``, without what the settings or a callable add."""
+        found = {
+            FEATURES_OF_KINDS.get(self.options.kind or "lock"),
+            "multi" if isinstance(self.key, list | tuple) else None,
+        }
+        return frozenset(feature for feature in found if feature is not None)
 
     def options_for(self, client: Locks, name: str) -> DecoratorOptions:
         """The options of the decorator; those that are left out are taken from ``LOCKS[name]`` in the settings."""

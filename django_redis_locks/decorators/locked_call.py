@@ -42,7 +42,7 @@ class LockedCall:
         self.name = arguments.name or callables.label(target)
         if arguments.on_lost == "cancel" and not callables.may_run_async(target):
             raise ValueError(f'on_lost="cancel" of {self.name} cancels a task, and needs an async function')
-        self.using = arguments.using
+        self.using, self.features = arguments.using, arguments.features
         declare(self)
         self.stacked = hasattr(target, views.DECORATED)
         self.non_atomic = atomic_requests.marker(target)

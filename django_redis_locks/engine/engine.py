@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
+from ..conf.schema import SETTING, InvalidLockBackend
 from ..core import clock, forks
 from ..core.commands import PARSE_ERRORS, Command, Effect
 from ..core.effects import (
@@ -206,6 +207,20 @@ class Engine:
                 "You cannot call this from an async context - use the asynchronous method "
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
+
+    def require(self, feature: str, alias: str) -> None:
+        """Check that the store has a feature, before an object that needs it is made.
+
+        Args:
+            feature: a word of ``FEATURES``.
+            alias: the alias in ``REDIS_LOCKS``, for the message.
+
+        Raises:
+            InvalidLockBackend: it hasn't.
+        """
+        why = self.backend.why_unsupported(feature)
+        if why is not None:
+            raise InvalidLockBackend(f"{SETTING}[{alias!r}]: {why}.")
 
     def free_handed_over(self, handed: HandedOverLock) -> None:
         """Free a lock that was handed over to a queue without a waiter."""

@@ -18,7 +18,6 @@ from django.core.cache.backends.redis import RedisCache
 from django.utils.module_loading import import_string
 
 from ...backends.memory import MemoryBackend
-from ...client import require
 from ...conf import DEFAULTS
 from ...conf import cache_settings as servers
 from ...conf.reload import on_settings_change
@@ -288,7 +287,7 @@ def _make(cache_alias: str, given_using: str | None) -> CacheCoordinator:
     if isinstance(cache, LocMemCache | DummyCache):
         return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), KeyLayout("load"), None, local=True)
     client = locks[using]
-    require(client, "loads")
+    client.engine.require("loads", client.settings.alias)
     key_layout = KeyLayout(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
     return CacheCoordinator(alias, client.engine, key_layout, None, client.settings.backend_wait)
 

@@ -62,7 +62,9 @@ def _check(spec: LockSpec, grant: Grant, expire: Duration | None) -> int:
         ValueError: ``expire`` isn't a duration.
         TypeError: locks with these options can't be detached.
         LockAlreadyHeld: the lock was entered several times.
+        InvalidLockBackend: the store has no detached holds.
     """
+    spec.performer.require("detach", spec.alias)
     options, hold = spec.options, grant.hold
     lease = options.lease if expire is None else lease_ms(expire)
     if not options.auto_release:
