@@ -154,6 +154,8 @@ class Process:
 class VirtualLoop(asyncio.BaseEventLoop):
     """asyncio's loop with the clock of a simulated process; instead of a select it lets other threads run."""
 
+    _runs = False
+
     def __init__(self, actor: Actor) -> None:
         super().__init__()
         self._actor = actor
@@ -191,15 +193,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except RuntimeError:
             pass  # released already
 
+    def is_running(self) -> bool:
+        return self._runs
+
     def run_forever(self) -> None:
         events._set_running_loop(self)
+        self._runs = True
         try:
             while True:
                 self._run_once()
                 if self._stopping:
                     break
         finally:
-            self._stopping = False
+            self._stopping = self._runs = False
             events._set_running_loop(None)
 
     def drop(self) -> None:
@@ -214,5 +220,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     pass
                 except BaseException:  # noqa: BLE001 - a dead process reports nothing
                     continue
+        self._runs = False
         if not self.is_closed():
             self.close()
