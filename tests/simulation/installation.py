@@ -14,7 +14,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat, job_record, submission, submit, take_key, task_settings
+from celery_locks import beat, job_record, run_permit, submission, submit, take_key, task_settings
 from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.core.registry import registry
@@ -176,6 +176,7 @@ def installed() -> Iterator[Installation]:
         (multi_acquire, "random", installation.random),
         (wait_queue, "mint_number", wait_queue.mint_number),
         (job_record, "locks", installation),
+        (run_permit, "locks", installation),
         (task_settings, "locks", installation),
         (beat, "current", lambda name: None),
         (take_key, "uuid", installation.uuid),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from celery_locks import worker_start
+from celery_locks import run_permit, worker_start
+from celery_locks.call_options import with_options
 from celery_locks.decisions import Verdict, at_start
 from celery_locks.header import Message
 from celery_locks.job import Job
+from celery_locks.options import TaskOptions
 
 Patch = pytest.MonkeyPatch
 
@@ -52,11 +55,22 @@ def replaced_too_early(patch: Patch) -> None:
     _switched(patch, Verdict.SENDING, Verdict.SUPERSEDED)
 
 
+def one_more_permit(patch: Patch) -> None:
+    """A worker lets one job more run than the limit says."""
+    semaphore_of = run_permit.semaphore_of
+
+    def larger(task: TaskOptions, key: str, **options: Any) -> Any:
+        return semaphore_of(with_options(task, {"lock_limit": task.lock_limit + 1}), key, **options)
+
+    patch.setattr(run_permit, "semaphore_of", larger)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str]] = [
     (conflict_ignored, "two bodies at once"),
     (copy_is_run, "two bodies at once"),
     (copy_is_dropped, "neither it nor a later one ran|stuck|has no result"),
     (stored_too_early, "has no result"),
     (retry_does_not_wait, "two bodies at once"),
+    (one_more_permit, "3 bodies at once"),
     (replaced_too_early, "neither it nor a later one ran|stuck"),
 ]

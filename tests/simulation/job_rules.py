@@ -34,13 +34,13 @@ class Run:
 
     @property
     def holds(self) -> bool:
-        """Whether it runs and holds the key by its own knowledge."""
+        """Whether it runs and holds the key, and its permit if there are several, by its own knowledge."""
         process = self.actor.process
         if self.outcome or process.dead or process.stopped or self.held is None:
             return False
-        record = self.held.job.stored_record
-        hold = record._hold
-        return hold is not None and hold.loss_reason is None and process.now() < hold.deadline
+        permit = self.held.permit
+        holds = [self.held.job.stored_record._hold, *([] if permit is None else [permit.hold])]
+        return all(hold is not None and hold.loss_reason is None and process.now() < hold.deadline for hold in holds)
 
 
 class JobRules:
@@ -64,8 +64,9 @@ class JobRules:
         if held is None:
             scheduler.violation(f"the body of {id} runs without its key")
         others = [other.id for other in self.runs if other.holds]
-        if others and run.holds:
-            scheduler.violation(f"two bodies at once: {id} and {others}")
+        limit = self.world.task.lock_limit
+        if len(others) >= limit and run.holds:
+            scheduler.violation(f"{'two' if limit == 1 else limit + 1} bodies at once: {id} and {others}")
         self.runs.append(run)
         return run
 

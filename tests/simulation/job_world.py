@@ -120,7 +120,8 @@ class JobWorld:
         )
         self._new_process = partial(Process, self.server, settings=settings)
         self.broker = Broker(scheduler, self._deliver)
-        self.broker.workers = [self._new_process(name) for name in ("w1", "w2")]
+        workers = ("w1", "w2") if self.task.lock_limit == 1 else ("w1", "w2", "w3", "w4")
+        self.broker.workers = [self._new_process(name) for name in workers]
         self.web = [self._new_process(name) for name in ("web1", "web2")]
         self.rules = JobRules(self)
         self.current: dict[Process, Message] = {}
