@@ -59,7 +59,7 @@ class SentinelGroup:
         lines = [
             f"monitor {SERVICE} {HOST} {master.port} {self._sentinels // 2 + 1}",
             f"down-after-milliseconds {SERVICE} {self._down_after}",
-            f"failover-timeout {SERVICE} 6000",
+            f"failover-timeout {SERVICE} 2000",  # sentinels that split their votes try again after twice that
             f"parallel-syncs {SERVICE} 2",
             *([f"auth-pass {SERVICE} {password}"] if password else []),
         ]
