@@ -94,6 +94,7 @@ class FaultSchedule:
     neither on the maintenance thread nor on other keys."""
 
     def __init__(self, seed: str, *, shared: bool) -> None:
+        self._shared = shared
         self._anything = IMMEDIATE if shared else ANYTHING
         self._seed = f"{os.environ.get('FAULTS_SEED', '0')} {seed}"
         self._chances: dict[tuple[str, bytes], random.Random] = {}
@@ -118,7 +119,9 @@ class FaultSchedule:
             lease, holder = value[3 + int(value[2]) + 1 :][:2]
             self._leases[key] = int(lease)
             asking = key if name in SHARED_LINES else key + holder  # in a shared line one caller asks at a time
-            if severe and not self._once_only and asking not in self._suffered:
+            # otherwise the faults of all callers would hit each of them on a connection that they share
+            alone = not (self._shared and name not in SHARED_LINES and connection.pending_requests)
+            if severe and alone and not self._once_only and asking not in self._suffered:
                 self._suffered.add(asking)
                 return chance.choice(self._anything)
             self._suffered.discard(asking)
