@@ -106,7 +106,7 @@ def _shared_databases(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
 
 
 def _unsupported(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
-    """Yield decorated callables, and entries of ``LOCKS``, whose kind of lock the store doesn't support."""
+    """Yield decorated callables, and entries of ``LOCKS``, with a kind of lock that the store doesn't support."""
     needed = [(using, f"@redis_lock of {name}", feature) for using, name, feature in needed_features()]
     for alias in table:
         for name, override in locks[alias].settings.names.items():

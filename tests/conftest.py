@@ -118,7 +118,7 @@ def sentinel_group(redis_executable: None) -> Iterator[SentinelGroup]:
 
 @pytest.fixture
 def sentinel_location(sentinel_group: SentinelGroup) -> str:
-    """The LOCATION of the shared sentinels, whose master is flushed."""
+    """The LOCATION of the shared sentinels. Their master is flushed."""
     sentinel_group.master.flush()
     return sentinel_group.location()
 

@@ -111,7 +111,7 @@ def test_open_connections_go_on_while_all_sentinels_are_away(
 def test_lock_that_was_not_copied_has_two_holders_and_growing_fences(
     group: SentinelGroup, open_both: Callable[..., list[Locks]], face: Sync | Async
 ) -> None:
-    """[E1] Failover doesn't promise exclusion. The first holder is told, and its writes have the smaller fence."""
+    """[E1] Failover doesn't promise exclusion. The next call of the first holder raises, and its writes have the smaller fence."""
     here, there = open_both(group.location(), EXPIRE=60, BACKEND_WAIT=PATIENT)
     former, replicas = group.master, group.replicas
     for replica in replicas:

@@ -1,4 +1,4 @@
-"""CACHE with a django-redis cache whose master is found by sentinels."""
+"""CACHE with a django-redis cache that finds its master by sentinels."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_message_finds_its_queue_without_a_look_at_the_others(
 
 
 def test_entries_that_are_withdrawn_get_no_lock(queues: StandaloneQueues) -> None:
-    """[L7] [L32] Not those whose waiter expects a reply or adopts the lock: it may hold the lock with the token."""
+    """[L7] [L32] Not those of a waiter that expects a reply or adopts the lock: it may hold the lock with the token."""
     sleeping, granted, asking, adopting = waiters = [waiter_of() for _ in range(4)]
     entries = {
         waiter: ask(queues, waiter) if waiter is asking else register(queues, waiter, place)
