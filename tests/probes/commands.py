@@ -292,7 +292,7 @@ class RandomCommands:
     def get(self, record: RecordRef) -> Pair:
         if self.maybe():
             return self.both(record._get_command())
-        address, enqueued_at, more = self.address(), self.enqueued_at(), self.maybe()
+        address, enqueued_at, more = self.address(), max(0, self.enqueued_at()), self.maybe()
         commands = (
             record._get_command(fence, Attempt(Entry(address), enqueued_at, more))
             for fence in self.fences(record.keys.lock)
@@ -332,7 +332,7 @@ class RandomCommands:
     def get_latch(self, latch: Latch) -> Pair:
         if self.maybe():
             return self.both(latch._get_command())
-        attempt = Attempt(Entry(self.address()), self.enqueued_at(), self.maybe())
+        attempt = Attempt(Entry(self.address()), max(0, self.enqueued_at()), self.maybe())
         older = self.chance.choice([0, 0, 1])
         commands = (
             latch._get_command(side.generations.get(latch.keys.lock, 0) - older, attempt) for side in self.sides

@@ -35,7 +35,7 @@ def inspect_many(store: Store, keys: tuple[str, ...], args: InspectLocks) -> lis
         micros() // 1000,
         *(
             [
-                len(store.queues.get(waiters, ())),
+                sum(at > 0 for at in store.queues.get(waiters, {}).values()),  # without the mark of a fair lock
                 *(_no_lock(store, lock) or locks.inspect(store, (lock,), inspect)),
             ]
             for lock, waiters in zip(keys[:count], keys[count : 2 * count], strict=True)

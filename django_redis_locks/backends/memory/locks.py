@@ -68,8 +68,8 @@ def acquire_fair(store: Store, keys: tuple[str, ...], args: AcquireFair) -> list
     lock, counter, waiters, *listing = keys
     token, lease, holder, waiter = args
     address, place = ("", 0) if waiter is None else waiter[:2]
-    if store.find(lock) is None and not store.is_first_in_line(waiters, address, place):
-        store.grant_next(lock, (waiters, counter, *listing))
+    if store.find(lock) is None:
+        store.grant_after_lease(lock, (waiters, counter, *listing), address, place)
     record = store.find(lock)
     if record is None:
         acquire(store, (lock, counter, *listing), AcquireLock(token, lease, holder))
@@ -109,7 +109,7 @@ def release(store: Store, keys: tuple[str, ...], args: ReleaseLock) -> int:
     store.remove_from_index(keys[3:], lock)
     if args.next_turn is not None:
         store.enqueue(waiters, args.next_turn.address, 0)
-    return 1 + store.grant_next(lock, keys[1:])
+    return 1 + bool(store.grant_next(lock, keys[1:]))
 
 
 def renew(store: Store, keys: tuple[str, ...], args: RenewLocks) -> list[int]:
@@ -185,7 +185,7 @@ def force_release(store: Store, keys: tuple[str, ...], args: ForceReleaseLock) -
     del store.records[lock]
     store.remove_from_index(keys[3:4], lock)
     store.broadcast(lock, channel)
-    return 1 + store.grant_next(lock, keys[1:4])
+    return 1 + bool(store.grant_next(lock, keys[1:4]))
 
 
 def unregister(store: Store, keys: tuple[str, ...], args: UnregisterWaiter) -> int:

@@ -22,7 +22,7 @@ def acquire(store: Store, keys: tuple[str, ...], args: AcquireLocks) -> list[Any
     for number, request in enumerate(args.members):
         lock, waiters = keys[1 + number], keys[1 + len(args.members) + number]
         if request.fair and store.find(lock) is None:
-            store.grant_next(lock, (waiters, counter, *listing))
+            store.grant_after_lease(lock, (waiters, counter, *listing))
         record = store.find(lock)
         if record is None:
             free.append((lock, request))

@@ -151,9 +151,7 @@ class Store:
     def wake(self, lock: str, waiters: str) -> bool:
         """Notify the process that has waited longest. Processes without an inbox are skipped. Return whether one was
         notified."""
-        while queue := self.queues.get(waiters):
-            address = min(queue, key=lambda address: (queue[address], address))
-            self.dequeue(waiters, address)
+        while address := self._pop_waiter(waiters):
             channel, number, *_ = address.split(" ", 2)
             on_message = self.inboxes.get(channel)
             if on_message is not None:
@@ -161,13 +159,38 @@ class Store:
                 return True
         return False
 
-    def grant_next(self, lock: str, keys: tuple[str, ...]) -> bool:
+    def grant_after_lease(self, lock: str, keys: tuple[str, ...], own: str = "", place: int = 0) -> None:
+        """Grant a free lock with waiters, because a lease has ended, to the first of them, unless that is the address
+        ``own``, or a waiter at this place. As the script ``grant_after_lease`` it leaves a mark, at place 0, and removes
+        the waiters of a process that has let the lease of such a grant end, too."""
+        waiters = keys[0]
+        mark = next((address for address, at in self.queues.get(waiters, {}).items() if at == 0), None)
+        if mark is not None:
+            self.dequeue(waiters, mark)
+            channel = mark.split(" ", 1)[0]
+            if own.split(" ", 1)[0] != channel:
+                self._remove_waiters(lock, waiters, channel)
+        if self.is_first_in_line(waiters, own, place):
+            return
+        granted = self.grant_next(lock, keys)
+        if self.find(lock) is not None and waiters in self.queues:
+            self.queues[waiters][granted] = 0
+
+    def _remove_waiters(self, lock: str, waiters: str, channel: str) -> None:
+        """Remove the waiters of a process, and notify them."""
+        queue = self.queues.get(waiters, {})
+        for address in sorted(queue, key=lambda address: (queue[address], address)):
+            inbox, number, *_ = address.split(" ", 2)
+            if inbox == channel:
+                self.dequeue(waiters, address)
+                if channel in self.inboxes:
+                    self.inboxes[channel](number, lock)
+
+    def grant_next(self, lock: str, keys: tuple[str, ...]) -> str:
         """Grant a free lock to the process that has waited longest. Processes without an inbox are skipped. Return
-        whether one has it."""
+        the address whose process was notified, or ""."""
         waiters, counter, *listing = keys
-        while queue := self.queues.get(waiters):
-            address = min(queue, key=lambda address: (queue[address], address))
-            self.dequeue(waiters, address)
+        while address := self._pop_waiter(waiters):
             channel, number, *terms = address.split(" ", 4)
             on_message = self.inboxes.get(channel)
             terms = terms if terms and terms[1].isdigit() else []
@@ -177,15 +200,25 @@ class Store:
                 continue
             if not terms:  # it waits for something else under this key
                 on_message(number, lock)
-                return True
+                return address
             token, lease, holder = terms
             fence, ends = self.next_fence(counter, 0, RESERVED_FENCES), monotonic() + int(lease) / 1000
             record = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=True, unclaimed=True)
             self.records[lock] = record
             self.add_to_index(listing, lock, record, new=True)
             on_message(f"{number},{token},{fence}", lock)
-            return True
-        return False
+            return address
+        return ""
+
+    def _pop_waiter(self, waiters: str) -> str:
+        """Remove the first address from a wait queue, and a mark before it. Return it, or ""."""
+        while queue := self.queues.get(waiters):
+            address = min(queue, key=lambda address: (queue[address], address))
+            is_mark = queue[address] == 0
+            self.dequeue(waiters, address)
+            if not is_mark:
+                return address
+        return ""
 
     def remembers(self, requests: str, nonce: str) -> bool:
         """Return whether a request with this nonce was answered lately."""

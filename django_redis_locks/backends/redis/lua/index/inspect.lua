@@ -15,7 +15,7 @@ local now, last = now_ms(redis.call('TIME')), #KEYS / 3 - 1
 local all = {now}
 for n = 0, last do
   local lock = KEYS[1 + n]
-  local waiting = redis.pcall('ZCARD', KEYS[2 + last + n])
+  local waiting = redis.pcall('ZCOUNT', KEYS[2 + last + n], 1, '+inf') -- without the mark of a fair lock
   if type(waiting) == 'table' then waiting = 0 end
   local value = redis.pcall('GET', lock)
   if not value then

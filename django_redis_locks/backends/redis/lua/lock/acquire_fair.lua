@@ -19,11 +19,8 @@ if details ~= '' then details = ' ' .. details end
 local granted
 local value = redis.pcall('GET', lock)
 if not value then
-  local head = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-  if head[1] and head[1] ~= address and not (place > 0 and place < tonumber(head[2])) then
-    -- uses grant_next
-    if grant_next(lock, waiters, KEYS[2], index) then value = redis.call('GET', lock) end
-  end
+  -- uses grant_next grant_after_lease
+  value = grant_after_lease(lock, waiters, KEYS[2], index, address or '', place)
 end
 
 if value then

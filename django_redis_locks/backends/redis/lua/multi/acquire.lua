@@ -15,9 +15,9 @@ local fences, free, claimed = {1}, {}, {}
 for n = 0, last do
   local lock, waiters = KEYS[2 + n], KEYS[3 + last + n]
   local value = redis.pcall('GET', lock)
-  if not value and ARGV[3 + 4 * n] == '1' and redis.call('ZCARD', waiters) > 0 then
-    -- uses grant_next
-    if grant_next(lock, waiters, counter, index) then value = redis.call('GET', lock) end
+  if not value and ARGV[3 + 4 * n] == '1' then
+    -- uses grant_next grant_after_lease
+    value = grant_after_lease(lock, waiters, counter, index, '', 0)
   end
   if value then
     local token, fence, since, holder, left = read_value(lock, value, 'lock')
