@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from ..backends.redis.sentinel_url import join_address
+from ..backends.redis.server_list import join_address
 
 
 def has_sentinels(entry: Mapping[str, Any]) -> bool:

@@ -17,7 +17,8 @@ from redis.exceptions import ResponseError
 from ...core.clock import system_now as now
 from .redispy import Failure, adrop, connect_time_limit, connection_makers
 from .resp import ServerError, pack
-from .sentinel_url import SentinelUrl, join_address
+from .sentinel_url import SentinelUrl
+from .server_list import Address, join_address
 from .sync_connections import ConnectionPool
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from ...core.server_info import Facts
     from .redispy import ConnectionMakers
-
-Address = tuple[str, int]
 
 OPTIONS: Final = ("sentinel_kwargs", "min_other_sentinels")
 """The names in ``OPTIONS`` that only locations with sentinels have."""
@@ -55,7 +54,7 @@ class Sentinels:
         self.url = url
         self.on_switch: Callable[[], object] = _ignore
         self._master: Address | None = None
-        self._hosts = url.hosts
+        self._hosts = url.servers.hosts
         self._min_others = _min_other_sentinels(options)
         self._make, self._make_async, _ = _sentinel_makers(url, options)
         self._longest = connect_time_limit(self._make()) or 2.0
@@ -218,7 +217,7 @@ def _sentinel_makers(url: SentinelUrl, options: Mapping[str, Any]) -> Connection
         raise TypeError(f"the option sentinel_kwargs is a dict, not {type(kwargs).__name__}")
     shared = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_"))}
     kwargs = {**shared, **kwargs}
-    tls = kwargs.pop("ssl", url.tls)
+    tls = kwargs.pop("ssl", url.servers.tls)
     if not tls:
         kwargs = {name: value for name, value in kwargs.items() if not name.startswith("ssl_")}
     try:

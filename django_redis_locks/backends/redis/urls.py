@@ -7,8 +7,10 @@ from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from . import sentinel_url
+from . import cluster_url, sentinel_url
+from .cluster_url import CLUSTER_SCHEMES, is_cluster
 from .sentinel_url import SENTINEL_SCHEMES, SentinelUrl, is_sentinel
+from .server_list import ServerList
 
 SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 
@@ -28,7 +30,7 @@ def redis_url(location: str) -> str:
     if scheme not in SCHEMES or not rest:
         raise ValueError(
             f"LOCATION {mask_password(location)!r} isn't the URL of a Redis server, such as redis://127.0.0.1:6379/0; "
-            f"its scheme is one of {', '.join(SCHEMES + SENTINEL_SCHEMES)}"
+            f"its scheme is one of {', '.join(SCHEMES + SENTINEL_SCHEMES + CLUSTER_SCHEMES)}"
         )
     try:
         identity(location)
@@ -59,6 +61,18 @@ def parse_sentinels(location: str) -> SentinelUrl | None:
         raise ValueError(f"LOCATION {mask_password(location)!r} {error}") from None
 
 
+def parse_nodes(location: str, options: Mapping[str, Any] | None = None) -> ServerList:
+    """Return the parts of a location that names nodes of a Cluster.
+
+    Raises:
+        ValueError: it can't be parsed; the message never contains a password.
+    """
+    try:
+        return cluster_url.parse(location, options)
+    except ValueError as error:
+        raise ValueError(f"LOCATION {mask_password(location)!r} {error}") from None
+
+
 def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
     """Return a name of the database, without the login. It is equal for all URLs of the same database.
 
@@ -72,6 +86,8 @@ def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
     options = options or {}
     if (sentinels := parse_sentinels(location)) is not None:
         return sentinels.identity(options)
+    if is_cluster(location):
+        return cluster_url.identity(parse_nodes(location))
     parts = urlsplit(location)
     db = parse_qs(parts.query).get("db", [""])[0]
     if parts.scheme == "unix":
@@ -106,9 +122,10 @@ def access_digest(location: str, options: Mapping[str, Any]) -> str:
 def mask_password(location: str) -> str:
     """Return the location without its password, for messages. The location may be malformed, so any text before the
     last ``@`` may contain the password."""
-    if is_sentinel(location):
+    parser: Any = sentinel_url.parse if is_sentinel(location) else cluster_url.parse if is_cluster(location) else None
+    if parser is not None:
         try:
-            return sentinel_url.parse(location).masked()
+            return str(parser(location).masked())
         except ValueError:
             pass  # malformed
     scheme, mark, rest = location.partition("://")

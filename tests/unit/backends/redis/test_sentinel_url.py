@@ -29,7 +29,7 @@ MASKED = {
     "redis+sentinel://me:secret@s1,you:secret@s2/m/0": "redis+sentinel://me:***@s2/m/0",
 }
 WRONG = {
-    "redis+sentinel://": "names no service",
+    "redis+sentinel://": "sentinel without a host",
     "redis+sentinel://s1,s2": "names no service",
     "redis+sentinel://s1,s2/": "names no service",
     "redis+sentinel://s1,s2//0": "names no service",
@@ -101,7 +101,7 @@ def test_options_of_sentinels_are_those_of_their_connections() -> None:
 
 
 def test_every_scheme_says_whether_connections_are_encrypted() -> None:
-    tls = {scheme: parse(f"{scheme}://s1/m").tls for scheme in SENTINEL_SCHEMES}
+    tls = {scheme: parse(f"{scheme}://s1/m").servers.tls for scheme in SENTINEL_SCHEMES}
     assert tls == {
         "redis+sentinel": False,
         "rediss+sentinel": True,
