@@ -3,7 +3,7 @@
 The script of a command is the file with its name under ``lua/``. A line ``-- uses wake`` is replaced by the function of
 ``lua/shared/wake.lua``. It stands where the function is needed, because each call of a script creates the functions that
 it comes by. ``$INDEX_RETENTION`` and ``$SET_LIMIT_RETENTION`` (in milliseconds), ``$RESERVED_FENCES`` and ``$MOST_LISTED`` are
-replaced by constants.
+replaced by constants, ``$PUBLISH`` and ``$NUMSUB`` by the commands for messages.
 """
 
 from __future__ import annotations
@@ -33,14 +33,21 @@ class Script(NamedTuple):
 
 
 @cache
-def script(name: str) -> Script:
+def script(name: str, sharded: bool = False) -> Script:
     """Return the script of a command, such as ``lock/acquire``, without comments and with the functions that it
-    uses."""
+    uses.
+
+    Args:
+        name: the name of the command.
+        sharded: publish to the subscribers of this node of a Cluster, so that their number is right.
+    """
     text = _uses.sub(lambda uses: "".join(_read(f"shared/{part}") for part in uses[1].split()), _read(name))
     source = _comment.sub("", text)
     source = source.replace("$INDEX_RETENTION", str(int(INDEX_RETENTION * 1000)))
     source = source.replace("$RESERVED_FENCES", str(RESERVED_FENCES)).replace("$MOST_LISTED", str(MOST_LISTED))
     source = source.replace("$SET_LIMIT_RETENTION", str(int(SET_LIMIT_RETENTION * 1000)))
+    source = source.replace("$PUBLISH", "SPUBLISH" if sharded else "PUBLISH")
+    source = source.replace("$NUMSUB", "SHARDNUMSUB" if sharded else "NUMSUB")
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -49,15 +56,15 @@ def _read(name: str) -> str:
     return (pkgutil.get_data(__package__, f"lua/{name}.lua") or b"").decode()
 
 
-def by_sha(command: Command[Any]) -> bytes:
+def by_sha(command: Command[Any], sharded: bool = False) -> bytes:
     """Pack the request that calls a command's script by its hash. A server that doesn't know it replies NOSCRIPT."""
     args = command.args
     if args and args[-1].__class__ not in UNGROUPED:  # saves a call
         args = positional(args)
     cached_head = _cached_heads.get(command.name[:4])
     if cached_head is None:
-        return _head(command.name, command.keys, len(args)) + pack_values(args)
-    head = cached_head(command.name, command.keys, len(args))
+        return _head(command.name, command.keys, len(args), sharded) + pack_values(args)
+    head = cached_head(command.name, command.keys, len(args), sharded)
     if not args:
         return head
     first = str(args[0]).encode()  # usually a token, which never recurs
@@ -66,9 +73,9 @@ def by_sha(command: Command[Any]) -> bytes:
     return head + b"".join(map(packed, rest)) if rest else head
 
 
-def prepared_head(name: str, keys: tuple[str, ...]) -> bytes:
+def prepared_head(name: str, keys: tuple[str, ...], sharded: bool = False) -> bytes:
     """Pack the beginning of a request that calls a script by its hash, without an optional group of arguments."""
-    return _head(name, keys, ungrouped_arguments(name))
+    return _head(name, keys, ungrouped_arguments(name), sharded)
 
 
 class PackedArguments(NamedTuple):
@@ -87,27 +94,28 @@ pack_arguments = lru_cache(1024)(pack_arguments_once)
 """Packs arguments that recur, such as a lease and a holder."""
 
 
-def by_source(command: Command[Any]) -> bytes:
+def by_source(command: Command[Any], sharded: bool = False) -> bytes:
     """Pack the request that sends a command's script as source, which the server caches."""
-    return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *positional(command.args))
+    source = script(command.name, sharded).source
+    return pack("EVAL", source, len(command.keys), *command.keys, *positional(command.args))
 
 
 PLAIN = {"load/get": "GET", "record/peek": "GET"}
 """Commands that are plain Redis commands instead of scripts."""
 
 
-def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
+def _head(name: str, keys: tuple[str, ...], args: int, sharded: bool) -> bytes:
     """Pack the beginning of a request, which is equal for all calls of a script with these keys. For a plain command,
     pack the whole request."""
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
-    return _call(name, len(keys), args) + pack_values(keys)
+    return _call(name, len(keys), args, sharded) + pack_values(keys)
 
 
 @cache
-def _call(name: str, keys: int, args: int) -> bytes:
+def _call(name: str, keys: int, args: int, sharded: bool) -> bytes:
     """Pack what is before the keys."""
-    values: tuple[str | int, ...] = "EVALSHA", script(name).sha, keys
+    values: tuple[str | int, ...] = "EVALSHA", script(name, sharded).sha, keys
     return b"*%d\r\n" % (len(values) + keys + args) + pack_values(values)
 
 

@@ -215,9 +215,9 @@ def test_requests_of_records_and_loads_evict_no_cached_arguments_of_locks(monkey
     packed_heads: list[tuple[str, ...]] = []
     real_head = scripts._head
 
-    def head(name: str, keys: tuple[str, ...], args: int) -> bytes:
+    def head(name: str, keys: tuple[str, ...], args: int, sharded: bool) -> bytes:
         packed_heads.append(keys)
-        return real_head(name, keys, args)
+        return real_head(name, keys, args, sharded)
 
     monkeypatch.setattr(scripts, "_cached_heads", {kind: lru_cache(1024)(head) for kind in ("lock", "load")})
     by_sha(lock)

@@ -24,5 +24,5 @@ def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions(
 
 def test_commands_of_the_scripts_are_those_that_the_check_tries() -> None:
     sources = [path.read_text() for path in Path(server_info.__file__).with_name("lua").rglob("*.lua")]
-    used = {command.lower() for source in sources for command in re.findall(r"redis\.p?call\('(\w+)'", source)}
+    used = {command.lower() for source in sources for command in re.findall(r"redis\.p?call\('\$?(\w+)'", source)}
     assert used | {"eval", "evalsha", "ping", "subscribe"} == set(server_info.PROBES)

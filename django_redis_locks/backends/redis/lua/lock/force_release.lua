@@ -25,7 +25,7 @@ if nonce then
   redis.call('DEL', lock)
   local index = record_index(nonce, KEYS[4], KEYS[5])
   if index then redis.call('ZREM', index, lock) end
-  redis.pcall('PUBLISH', channel, message)
+  redis.pcall('$PUBLISH', channel, message)
   wake_all(lock, KEYS[2])
   return 1
 end
@@ -34,12 +34,12 @@ if not stored then return 0 end
 if fence ~= '' then
   local fences_ahead = fence - stored
   if reserved == '+' and fences_ahead >= 0 and fences_ahead <= $RESERVED_FENCES and ARGV[3] == '1' then
-    redis.pcall('PUBLISH', channel, message)
+    redis.pcall('$PUBLISH', channel, message)
     return 3
   end
   if fences_ahead ~= 0 then return 0 end
 end
 redis.call('DEL', lock)
 if KEYS[4] then redis.call('ZREM', KEYS[4], lock) end
-redis.pcall('PUBLISH', channel, message)
+redis.pcall('$PUBLISH', channel, message)
 return grant_next(lock, KEYS[2], KEYS[3], KEYS[4]) and 2 or 1

@@ -22,7 +22,7 @@ for _, token in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
     freed = true
   end
 end
-if freed then redis.pcall('PUBLISH', ARGV[1], 'look ' .. lock) end
+if freed then redis.pcall('$PUBLISH', ARGV[1], 'look ' .. lock) end
 local notified = grant_permits(lock, ends, waiters, heartbeats, counter, state, time)
 if state.dropped or notified > 0 then save_permits(lock, ends, index, state, now) end
 return not freed and 0 or notified > 0 and 2 or 1

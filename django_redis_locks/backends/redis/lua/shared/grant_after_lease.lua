@@ -15,7 +15,7 @@ local function grant_after_lease(lock, waiters, counter, index, address, place)
         local channel, number = string.match(other, '^(%S+) (%x+)')
         if channel == stopped then
           redis.call('ZREM', waiters, other)
-          redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
+          redis.pcall('$PUBLISH', channel, number .. ' ' .. lock)
         end
       end
     end

@@ -23,7 +23,7 @@ local function grant_next(lock, waiters, counter, index)
       if index then redis.call('ZADD', index, now_ms(time) + lease, lock) end
       word = number .. ',' .. token .. ',' .. fence
     end
-    local receivers = redis.pcall('PUBLISH', channel, word .. ' ' .. lock)
+    local receivers = redis.pcall('$PUBLISH', channel, word .. ' ' .. lock)
     if type(receivers) ~= 'table' and receivers > 0 then return first end
     if fence then
       redis.call('DEL', lock)

@@ -31,7 +31,7 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
     local dead = false
     if grantable and permits > free then
       local any_free = state.used == 0 or state.used < limit_of(state, state.limit)
-      local subscribers = any_free and redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
+      local subscribers = any_free and redis.pcall('PUBSUB', '$NUMSUB', channel)[2]
       dead = subscribers == 0
       if not dead then return notified, false end
     end
@@ -42,7 +42,7 @@ local function grant_permits(lock, ends, waiters, heartbeats, counter, state, ti
         fence, since = next_fence(counter, nil, time, 0)
       end
       if fence then word = number .. ',' .. token .. ',' .. fence end
-      local receivers = redis.pcall('PUBLISH', channel, word .. ' ' .. lock)
+      local receivers = redis.pcall('$PUBLISH', channel, word .. ' ' .. lock)
       if type(receivers) == 'table' then return notified, false end
       if receivers > 0 then
         notified = notified + 1

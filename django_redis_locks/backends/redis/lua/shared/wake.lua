@@ -6,7 +6,7 @@ local function wake(lock, waiters)
     if score == '0' then first = redis.pcall('ZPOPMIN', waiters)[1] end -- after a mark: see grant_after_lease
     if not first then return false end
     local channel, number = string.match(first, '^(%S+) (%x+)')
-    local receivers = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
+    local receivers = redis.pcall('$PUBLISH', channel, number .. ' ' .. lock)
     if type(receivers) == 'table' then return false end
     if receivers > 0 then return true end
   end
