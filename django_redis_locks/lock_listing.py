@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .core.arguments import validate_choice
 from .core.digests import digest_of
 from .core.keys import escaped_in, unescape
-from .primitives.shared.index import entries, inspecting_many
+from .primitives.shared.index import Entries, all_entries, entries, inspecting_many
 from .primitives.shared.lock_info import LockInfo, info_of
 from .primitives.shared.record_values import queued_index
 
@@ -79,11 +80,19 @@ STATES: dict[str, tuple[str, ...]] = {
 """The parts of the index to read for each choice, in the order in which a lock moves through them: a lock that moves
 during the reading is found in the later part."""
 
+
+def _acquired(info: LockInfo) -> float:
+    """Return when a lock was acquired, for the sort order: unlike the time since then, it is the same for each reply."""
+    if info.holders:
+        return min(holder.since for holder in info.holders)
+    return inf if info.since is None else info.since.timestamp()
+
+
 COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,
     "key": lambda info: info.key,
     "name": lambda info: info.name,
-    "held_for": lambda info: info.held_for or 0.0,
+    "held_for": lambda info: -_acquired(info),
     "fence": lambda info: info.fence or 0,
     "waiting": lambda info: info.waiting,
     "holder": lambda info: str(info.holder or ""),
@@ -110,18 +119,19 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
     if not client.settings.index:
         return Page([], 0, None, indexed=False)
     parts = [index_part for part in STATES[state] for index_part in _index_parts(client, part)]
-    if state in ("held", "expired", "queued") and not match and column == "lease_left" and len(parts) == 1:
-        page = yield from entries(*parts[0], cursor, limit, last_first=descending)  # the index is in this order
+    if state in ("held", "expired", "queued") and not match and column == "lease_left":  # the order of the indexes
+        page = yield from _first_entries(parts, cursor, limit, descending)
         rows = yield from _reading(client, page.found, page.at)
         return Page(_filter_state(rows, state), page.total, _next(cursor, limit, page.total))
-    entry_of: dict[str, Entry] = {}
-    partial, now = False, 0.0
-    for index, part in parts:
-        page = yield from entries(index, part, 0, MOST)
-        entry_of.update((entry.lock, entry) for entry in page.found)
-        partial = partial or page.total > len(page.found)
-        now = page.at
+    most = MOST * len(STATES[state])
+    pages = yield from all_entries(parts, MOST, most)
+    entry_of = {entry.lock: entry for page in pages for entry in page.found}
+    now = max(page.at for page in pages)
     found = list(entry_of.values())
+    partial = any(page.total > len(page.found) for page in pages)
+    if len(found) > most:
+        found = sorted(found, key=lambda entry: entry.ends)[:most]
+        partial = True
     if match:
         found = list(filter(_matcher(match), found))
     sort_key = _ENTRY_COLUMNS.get(column)
@@ -132,6 +142,16 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
     rows = _filter_state((yield from _reading(client, found, now)), state)
     rows.sort(key=COLUMNS[column], reverse=descending)
     return Page(rows[cursor : cursor + limit], len(rows), _next(cursor, limit, len(rows)), partial)
+
+
+def _first_entries(parts: list[tuple[str, str]], cursor: int, limit: int, descending: bool) -> Program[Entries]:
+    """Return the entries of one page, in the order of the indexes."""
+    if len(parts) == 1:
+        return (yield from entries(*parts[0], cursor, limit, last_first=descending))
+    pages = yield from all_entries(parts, cursor + limit, last_first=descending)
+    found = sorted((entry for page in pages for entry in page.found), key=lambda entry: entry.ends, reverse=descending)
+    total = sum(page.total for page in pages)
+    return Entries(max(page.at for page in pages), total, found[cursor : cursor + limit])
 
 
 def _index_parts(client: Locks, part: str) -> list[tuple[str, str]]:
@@ -191,9 +211,10 @@ def counting(client: Locks) -> Program[Counts]:
     """Return the numbers of locks."""
     totals = dict.fromkeys(STATES["all"], 0)
     if client.settings.index:
-        for part in totals:
-            for index, part_there in _index_parts(client, part):
-                totals[part] += (yield from entries(index, part_there, 0, 0)).total
+        parts = [(kind, part) for kind in totals for part in _index_parts(client, kind)]
+        pages = yield from all_entries([part for _, part in parts], 0)
+        for (kind, _), page in zip(parts, pages, strict=True):
+            totals[kind] += page.total
     return Counts(totals["held"], totals["ended"], totals["queued"])
 
 

@@ -63,9 +63,9 @@ class Subscriber:
         confirmed or has failed."""
         callback()
 
-    def wait(self, event: ThreadEvent, seconds: float) -> None:
+    def wait(self, event: ThreadEvent, seconds: float, channel: str) -> None:
         """Sleep until an event is set, at most for this many seconds of the engine's clock, then reset it. The calling
-        thread may handle messages until then."""
+        thread may handle the messages of a channel until then."""
         event.wait(seconds)
 
     def close(self) -> None:
@@ -100,6 +100,9 @@ class Backend:
     def node(self) -> str:
         """The name of the server. Backends with equal ``node`` share their knowledge of its outages."""
         return self.identity
+
+    fails_as_one: bool = True
+    """Whether a request that can't reach the store says so of all others. False if its parts fail one by one."""
 
     replicas: int = 0
     """The number of replicas that must have an acquired lock before its caller gets it."""

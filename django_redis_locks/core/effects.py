@@ -5,13 +5,13 @@ threads or event loops, and no clock but the engine's. So one program serves syn
 test can step it with a list of replies. ``reply = yield from Effect(...)`` returns the typed reply; ``yield
 Effect(...)`` does the same at less cost. A failure is thrown into the program at its ``yield``.
 
-Only ``Command``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. All other effects are *local*: they never block, so a
+Only ``Command``, ``SendCommands``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. All other effects are *local*: they never block, so a
 program may yield them while it handles an exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -33,6 +33,15 @@ class Sleep(Effect[None]):
     local: ClassVar[bool] = False
 
     seconds: float
+
+
+@dataclass(slots=True)
+class SendCommands(Effect[list[Any]]):
+    """Send independent commands together; the result is the value or the ``LockBackendError`` of each."""
+
+    local: ClassVar[bool] = False
+
+    commands: Sequence[Command[Any]]
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
 from functools import partial
@@ -19,6 +20,7 @@ from ..core.effects import (
     NotifyWaiters,
     ReportUnreachable,
     Requeue,
+    SendCommands,
     Sleep,
     Subscribe,
     Wait,
@@ -34,7 +36,7 @@ from ..core.tuning import DEFAULT
 from ..core.wait_events import TaskEvent, ThreadEvent
 from .local_queues import LocalQueues
 from .maintenance import MaintenanceThread
-from .outages import outage_of
+from .outages import Unshared, outage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +60,7 @@ class Engine:
         self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         notify_waiters = partial(queues.notify_waiters, engine=self)
-        self.outage = outage_of(backend.node)
+        self.outage = outage_of(backend.node) if backend.fails_as_one else Unshared()
         maintenance = self._maintenance = MaintenanceThread(backend, notify_waiters, self._open_subscriber, self)
         self._subscriber = backend.subscriber(self)
         self.subscribed_channel = self._subscriber.channel_name
@@ -77,6 +79,7 @@ class Engine:
         self.forget_at_end = maintenance.forget_at_end
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
+            SendCommands: self._send_commands,
             Wait: partial(queues.wait, engine=self),
             LeaveQueue: partial(queues.leave, engine=self),
             Subscribe: self._subscribe,
@@ -89,6 +92,7 @@ class Engine:
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._acall,
+            SendCommands: self._asend_commands,
             Wait: partial(queues.async_wait, engine=self),
             Subscribe: self._asubscribe,
             Sleep: lambda effect: self._task_event().wait(effect.seconds),
@@ -128,6 +132,14 @@ class Engine:
         if outage.suspected:
             outage.record_reply()
         return command.read(reply)
+
+    def _send_commands(self, effect: SendCommands) -> list[Any]:
+        self.may_block()
+        replies = self.call_many(effect.commands)
+        return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
+
+    async def _asend_commands(self, effect: SendCommands) -> list[Any]:
+        return await asyncio.gather(*map(self._acall, effect.commands), return_exceptions=True)
 
     def call_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Send commands in one write. Return the raw reply to each, or its ``LockBackendError``."""
@@ -271,6 +283,15 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 def engines() -> list[Engine]:
     """Return the engines of this process, one for each store."""
     return list({engine.backend.identity: engine for engine in list(_engines)}.values())
+
+
+def _read(command: Command[Any], reply: Any) -> Any:
+    if isinstance(reply, LockBackendError):
+        return reply
+    try:
+        return command.read(reply)
+    except LockBackendError as error:
+        return error
 
 
 def _do_nothing() -> None:

@@ -301,7 +301,7 @@ class LocalQueues:
             waiter = effect.waiter
             queue: WaitQueue = waiter.queue
             if queue.entry is not None and queue.waiters[0] is waiter:  # the store may grant it the lock
-                engine.wait_for_message(waiter.event, attempt)
+                engine.wait_for_message(waiter.event, attempt, waiter.channel)
             else:
                 waiter.event.wait(attempt)
             attempt = self.continue_wait(effect, engine)

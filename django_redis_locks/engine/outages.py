@@ -151,6 +151,20 @@ class Outage:
         self.record_reply()
 
 
+class Unshared(Outage):
+    """The state of a store whose parts fail one by one: the failure of one caller says nothing about the others. Each
+    caller retries by itself, and none of them fails at once."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def record_failure(
+        self, sent: float, failure: str, give_up_after: float, probe: Callable[[], object], engine: Prober
+    ) -> float:
+        """Return the seconds for which a caller may retry after its first failure. Arguments as of ``Outage``."""
+        return give_up_after
+
+
 _outages: dict[str, Outage] = {}
 
 

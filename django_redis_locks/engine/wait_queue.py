@@ -35,9 +35,9 @@ class QueueEngine(Protocol):
     def subscribed_channel(self, channel: str, /) -> str:
         """Return the name of the process's inbox on a channel, or "" without a subscription."""
 
-    def wait_for_message(self, event: ThreadEvent, seconds: float, /) -> object:
+    def wait_for_message(self, event: ThreadEvent, seconds: float, channel: str, /) -> object:
         """Sleep until an event is set, at most for this many seconds, then reset it. The calling thread may handle
-        messages until then."""
+        the messages of a channel until then."""
 
     def unregister(self, lock_id: LockId, keys: tuple[str, ...], address: str, /) -> object:
         """Remove an address from the store's wait queue, and free the lock if it was granted to the token of the

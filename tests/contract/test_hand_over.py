@@ -85,7 +85,7 @@ def test_second_handover_sends_no_request(face: Face, alice: Caller, bob: Caller
     """[H3] [H5] The new holder has a fence that the first waiter reserved, and only it can release. The store still
     shows the previous holder."""
     face.isolate()
-    (counter,) = alice(diagnosis.fences)
+    counter, *_ = alice(diagnosis.fences)
     alice(diagnosis.raise_fences, counter.clock + 3_600_000_000)  # an hour, so that fences are counted
     carol = face.caller()
     lock = face.lock()

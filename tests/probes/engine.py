@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from django_redis_locks.engine.local_queues import LocalQueues
 from django_redis_locks.primitives.shared import index as index_module
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.record_values import queued_index
+from django_redis_locks.primitives.shared.retry import retry_command
 
 __all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost", "Released"]
 
@@ -261,17 +262,19 @@ def set_most_listed(patch: pytest.MonkeyPatch, most: int) -> None:
 
 
 def run_between_index_reads(patch: pytest.MonkeyPatch, count: int, action: Callable[[], object]) -> None:
-    """Run the action once this number of indexes is read."""
+    """Read the indexes one by one, and run the action once this number of them is read."""
     reads: list[object] = []
 
-    def counted(*how: Any, **more: Any) -> Any:
-        page = yield from entries(*how, **more)
-        reads.append(page)
-        if len(reads) == count:
-            action()
-        return page
+    def one_by_one(commands: Sequence[Command[Any]]) -> Any:
+        values = []
+        for command in commands:
+            values.append((yield from retry_command(command))[0])
+            reads.append(command)
+            if len(reads) == count:
+                action()
+        return values
 
-    patch.setattr(lock_listing, "entries", counted)
+    patch.setattr(index_module, "retry_commands", one_by_one)
 
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:

@@ -54,6 +54,11 @@ class PubSubReader:
         self._error: ServerError | None = None  # what the server returned to any thread, for the subscriber's thread
         self._shared = _share(sock, timeout)
 
+    @property
+    def sends_anywhere(self) -> bool:
+        """Whether any thread may call ``send``."""
+        return self._shared is not None
+
     def send(self, request: bytes) -> None:
         """Send a request. Called by the subscriber's thread."""
         if self._shared is None:

@@ -46,6 +46,11 @@ _log = logging.getLogger("django_redis_locks.backend")
 PING = pack("PING")
 
 
+def new_id() -> str:
+    """Return a random name for the channels of a process."""
+    return urlsafe_b64encode(os.urandom(9)).decode()
+
+
 class RedisSubscriber(Subscriber):
     """Subscribes to the channels of this process on a thread of its own, and reconnects until it is closed. If another
     server takes over soon after a failure (``fails_over``), the pauses between the attempts are shorter."""
@@ -78,10 +83,11 @@ class RedisSubscriber(Subscriber):
         if reader is not None:
             reader.after_fork_in_child()
         self._pid = os.getpid()
-        self._id = urlsafe_b64encode(os.urandom(9)).decode()
+        self._id = new_id()
         self._mutex = threading.RLock()
         self._channels: set[str] = set()
         self._subscribed: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._callbacks: list[tuple[str, Callable[[], object]]] = []
         self._thread: threading.Thread | None = None
         self._refused_until = self._next_reconnect = 0.0
@@ -99,11 +105,15 @@ class RedisSubscriber(Subscriber):
             self._callbacks.append((channel, callback))
             if channel not in self._channels:
                 self._channels.add(channel)
-                self._interrupt()  # then the thread subscribes to all channels
+                self._subscribe_to(channel)
             if self._thread is None:
                 self._start()
 
-    def wait(self, event: ThreadEvent, seconds: float) -> None:
+    def _subscribe_to(self, channel: str) -> None:
+        """Subscribe to another channel: the thread subscribes to all of them on a new connection."""
+        self._interrupt()
+
+    def wait(self, event: ThreadEvent, seconds: float, channel: str) -> None:
         reader = self._reader
         if reader is None or clock.installed():
             event.wait(seconds)
@@ -171,16 +181,24 @@ class RedisSubscriber(Subscriber):
                 if (problem := str(failure)) != self._problem:  # once, however often it is repeated
                     self._problem = problem
                     _log.info("The subscription at %s was lost: %s", self._location, problem)
-                if self._is_current_thread():
-                    time.sleep(self._retry_delay)
-                    self._retry_delay = min(2 * self._retry_delay, self._longest_delay())
+                self._on_lost()
+                self._pause()
             with self._mutex:
-                if self._is_current_thread() and not self._callbacks and not self._handler.expects_messages():
+                if self._is_current_thread() and (
+                    not self._channels or (not self._callbacks and not self._handler.expects_messages())
+                ):
                     self._thread = None
 
-    def _longest_delay(self) -> float:
-        tuning = self._handler.tuning
-        return tuning.max_failover_delay if self._fails_over else tuning.max_retry_delay
+    def _on_lost(self) -> None:
+        """Called after the connection was lost, before the next one."""
+
+    def _pause(self) -> None:
+        """Wait before the next connection."""
+        if self._is_current_thread():
+            tuning = self._handler.tuning
+            time.sleep(self._retry_delay)
+            longest = tuning.max_failover_delay if self._fails_over else tuning.max_retry_delay
+            self._retry_delay = min(2 * self._retry_delay, longest)
 
     def _on_refused(self, error: Exception) -> None:
         with self._mutex:
@@ -209,16 +227,18 @@ class RedisSubscriber(Subscriber):
                     return
                 self._connection = connection
                 names = {channel: channel + self._id for channel in self._channels}
-            subscribed = [*names.values(), *(channel + BROADCAST for channel in names)]
-            reader.send(pack("SUBSCRIBE", *subscribed))
+            if not names:
+                return
+            reader.send(self._subscription(names))
             deadline = now() + timeout
-            while reader.received < len(subscribed):
+            while reader.received < 2 * len(names):
                 if not reader.read(deadline - now()):
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
                 if not self._is_current_thread() or self._reconnects != reconnects:
                     return
-                self._subscribed, self._reader = names, reader
+                self._subscribed, self._reader = dict(names), reader
+                self._names = names
             self._retry_delay = self._handler.tuning.min_retry_delay
             self._problem = ""
             self._handler.on_reconnect()
@@ -232,6 +252,10 @@ class RedisSubscriber(Subscriber):
             if reader is not None:
                 reader.close()
             drop(connection)
+
+    def _subscription(self, names: dict[str, str]) -> bytes:
+        """Return the request that subscribes to channels, given with their full names, and to their broadcasts."""
+        return pack("SUBSCRIBE", *names.values(), *(channel + BROADCAST for channel in names))
 
     def _handle(self, message: Any) -> None:
         if message[0] == b"message":

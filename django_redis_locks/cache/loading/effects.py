@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.cache import caches
 
-from ...core.commands import Command, Effect, Program
-from ...core.errors import LockBackendError
+from ...core.commands import Effect, Program
+from ...core.effects import SendCommands
 from ...core.owners import running_loop
 from ...core.runner import arun, run
 from ...core.wait_events import TaskEvent
@@ -49,15 +49,6 @@ class FetchMany(Effect[dict[str, Any]]):
 
     keys: dict[str, str]
     version: int | None
-
-
-@dataclass(slots=True)
-class SendCommands(Effect[list[Any]]):
-    """Send commands in one write; the result is the reply or the error of each."""
-
-    local: ClassVar[bool] = False
-
-    commands: list[Command[Any]]
 
 
 @dataclass(slots=True)
@@ -248,7 +239,7 @@ class LoadPerformer:
             **engine.handlers,
             Fetch: values.fetch,
             FetchMany: values.fetch_many,
-            SendCommands: self._send_commands,
+            SendCommands: engine.handlers[SendCommands],
             Store: values.store,
             Add: values.add,
             Delete: values.delete,
@@ -264,7 +255,7 @@ class LoadPerformer:
             **engine.ahandlers,
             Fetch: values.afetch,
             FetchMany: values.afetch_many,
-            SendCommands: self._asend_commands,
+            SendCommands: engine.ahandlers[SendCommands],
             Store: values.astore,
             Add: values.aadd,
             Delete: values.adelete,
@@ -279,15 +270,6 @@ class LoadPerformer:
     def tuning(self) -> Tuning:
         """The tunables of the engine."""
         return self.engine.tuning
-
-    def _send_commands(self, effect: SendCommands) -> list[Any]:
-        self.engine.may_block()
-        replies = self.engine.call_many(effect.commands)
-        return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
-
-    async def _asend_commands(self, effect: SendCommands) -> list[Any]:
-        send = self.engine.ahandlers[Command]
-        return await asyncio.gather(*map(send, effect.commands), return_exceptions=True)
 
     def _follow(self, effect: Follow) -> LoadOutcome | None:
         if not effect.inflight.is_done():
@@ -318,12 +300,3 @@ class LoadPerformer:
 
     def _in_task(self, effect: Lead | LeadInBackground) -> None:
         background.in_task(arun(effect.program, self)).add_done_callback(lambda _: effect.on_unstarted())
-
-
-def _read(command: Command[Any], reply: Any) -> Any:
-    if isinstance(reply, LockBackendError):
-        return reply
-    try:
-        return command.read(reply)
-    except LockBackendError as error:
-        return error

@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...core.commands import Command
+from ...core.effects import SendCommands
 from ..results import MISSING
-from .effects import CallLoader, Fetch, FetchMany, SendCommands
+from .effects import CallLoader, Fetch, FetchMany
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

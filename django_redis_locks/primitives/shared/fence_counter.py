@@ -8,7 +8,7 @@ from ...core.commands import Command
 from ...core.replies import parse_array, parse_int
 from ...core.server_info import FenceCounter
 from ...core.steps.locks import RaiseFence
-from .retry import retry_command
+from .retry import retry_commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +28,9 @@ def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
     """
     if type(least) is not int or not 0 <= least <= LARGEST_FENCE:
         raise ValueError(f"a fence is a whole number from 0 to {LARGEST_FENCE}, not {least!r}")
-    found: list[FenceCounter] = []
-    for bucket, counter in enumerate(counters):
-        last, clock = (yield from retry_command(Command("fence/raise", (counter,), RaiseFence(least), _parse)))[0]
-        found.append(FenceCounter(bucket, last, clock))
-    return found
+    commands = [Command("fence/raise", (counter,), RaiseFence(least), _parse) for counter in counters]
+    replies = yield from retry_commands(commands)
+    return [FenceCounter(bucket, last, clock) for bucket, (last, clock) in enumerate(replies)]
 
 
 def _parse(reply: Any) -> tuple[int, int]:

@@ -7,6 +7,7 @@ decides whether it is held, and by which holder.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.commands import PARSE_ERRORS, Command
@@ -16,7 +17,7 @@ from ...core.steps.indexes import InspectLocks, ReadIndex
 from .mutex_steps import KIND, parse_inspected_lock
 from .permit_steps import PermitState, parse_inspect
 from .requests import ForeignValue
-from .retry import retry_command
+from .retry import retry_command, retry_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,30 +118,67 @@ def entries(index: str, which: str, first: int, most: int, *, last_first: bool =
             return Entries(page.at, page.total, found)
 
 
+def all_entries(
+    parts: Sequence[tuple[str, str]], each: int, most: float = inf, *, last_first: bool = False
+) -> Program[list[Entries]]:
+    """Read the entries of several indexes, all of them at once, each sorted by the end of the leases.
+
+    Args:
+        parts: the key of each index, and which of its entries, as of ``entries``.
+        each: the largest number of entries to return from each index.
+        most: the number of entries after which no more are read.
+        last_first: sort in descending order.
+    """
+    size = min(PAGE_SIZE, each, max(1, 4 * most // len(parts)))
+    found = [Entries(0.0, 0, []) for _ in parts]
+    unread = list(range(len(parts)))
+    while unread and sum(len(part.found) for part in found) < most:
+        steps = [ReadIndex(parts[n][1], len(found[n].found), int(size), int(last_first)) for n in unread]
+        commands = [
+            Command("index/page", parts[n][:1], step, _parse_page) for n, step in zip(unread, steps, strict=True)
+        ]
+        pages: list[Entries] = yield from retry_commands(commands)
+        for n, page in zip(unread, pages, strict=True):
+            found[n] = Entries(page.at, page.total, found[n].found + page.found)
+        unread = [n for n, page in zip(unread, pages, strict=True) if len(page.found) == size > 0]
+        unread = [n for n in unread if len(found[n].found) < each]
+    return [Entries(part.at, part.total, part.found[:each]) for part in found]
+
+
 def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
     """Inspect these locks, given by their keys in the store."""
-    found: list[Inspection] = []
-    for start in range(0, len(locks), INSPECT_BATCH):
-        batch = locks[start : start + INSPECT_BATCH]
-        keys = (*batch, *map(waiters_of, batch), *map(ends_of, batch))
-        reply: list[Inspection] = (
-            yield from retry_command(Command("index/inspect", keys, InspectLocks(KIND), _parse_inspections))
-        )[0]
-        if len(reply) != len(batch):
-            raise ValueError(f"{len(batch)} locks were inspected, and the reply has {len(reply)}")
-        found += reply
+    buckets: dict[str, list[int]] = {}
+    for number, lock in enumerate(locks):
+        buckets.setdefault(lock.partition("}")[0], []).append(number)
+    batches = [
+        numbers[begin : begin + INSPECT_BATCH]
+        for numbers in buckets.values()
+        for begin in range(0, len(numbers), INSPECT_BATCH)
+    ]
+    replies = yield from retry_commands([_inspect([locks[number] for number in batch]) for batch in batches])
+    found: list[Any] = [None] * len(locks)
+    for batch, reply in zip(batches, replies, strict=True):
+        for number, inspection in zip(batch, reply, strict=True):
+            found[number] = inspection
     return found
+
+
+def _inspect(locks: Sequence[str]) -> Command[list[Inspection]]:
+    keys = (*locks, *map(waiters_of, locks), *map(ends_of, locks))
+
+    def parse(reply: Any) -> list[Inspection]:
+        now, *inspections = parse_array(reply)
+        if len(inspections) != len(locks):
+            raise ValueError(f"{len(locks)} locks were inspected, and the reply has {len(inspections)}")
+        return [_parse_inspection(parse_int(now) / 1000, *parse_array(inspection)) for inspection in inspections]
+
+    return Command("index/inspect", keys, InspectLocks(KIND), parse)
 
 
 def _parse_page(reply: Any) -> Entries:
     now, total, *pairs = parse_array(reply)
     found = [Entry(parse_text(lock), float(ends) / 1000) for lock, ends in zip(pairs[::2], pairs[1::2], strict=True)]
     return Entries(parse_int(now) / 1000, parse_int(total), found)
-
-
-def _parse_inspections(reply: Any) -> list[Inspection]:
-    now, *inspections = parse_array(reply)
-    return [_parse_inspection(parse_int(now) / 1000, *parse_array(inspection)) for inspection in inspections]
 
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:

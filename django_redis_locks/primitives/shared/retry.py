@@ -11,14 +11,17 @@ counts as down, and the commands of all callers of the process fail at once.
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ...core import clock
 from ...core.commands import Command, Program
-from ...core.effects import ReportUnreachable, Sleep
+from ...core.effects import ReportUnreachable, SendCommands, Sleep
 from ...core.errors import LockBackendError
 from ...core.queue_values import QueueOutage
 from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CommandReply: TypeAlias = tuple[Any, float, bool]
 """The parsed reply, the time its request was sent, and whether an earlier copy went unanswered."""
@@ -123,3 +126,21 @@ def retry_command(
         else:
             outage.failure = None
             return reply, sent, outcome_unknown
+
+
+def retry_commands(commands: Sequence[Command[Any]]) -> Program[list[Any]]:
+    """Send independent commands together, and repeat those that fail. Return the value of each.
+
+    Raises:
+        LockBackendError: the store refuses, or an attempt wasn't answered.
+    """
+    if len(commands) == 1:  # without a list it costs less
+        return [(yield from retry_command(commands[0]))[0]]
+    sent = clock.now()
+    values = yield SendCommands(commands)
+    for number, value in enumerate(values):
+        if isinstance(value, LockBackendError):
+            values[number] = (yield from retry_command(commands[number], first=FirstReply(sent, value)))[0]
+        elif isinstance(value, BaseException):
+            raise value
+    return values  # type: ignore[no-any-return]

@@ -52,7 +52,7 @@ class FakeEngine:
     def subscribed_channel(self, channel: str) -> str:
         return channel + self.process_name if self.process_name else ""
 
-    def wait_for_message(self, event: ThreadEvent, seconds: float) -> None:
+    def wait_for_message(self, event: ThreadEvent, seconds: float, channel: str) -> None:
         event.wait(seconds)
 
     def free_handed_over(self, handed: HandedOverLock) -> None:
