@@ -18,6 +18,7 @@ from tests.servers import needs_version, unavailable
 from tests.simulation.summary import pytest_terminal_summary
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
+from tools.redis_cluster import RedisCluster
 from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer, one_node_cluster
 
@@ -108,6 +109,19 @@ def cluster_url(cluster_server: RedisServer) -> str:
     """The URL of the shared cluster of one node, flushed."""
     cluster_server.flush()
     return cluster_server.url()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(redis_executable: None) -> Iterator[RedisCluster]:
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_location(redis_cluster: RedisCluster) -> str:
+    """The LOCATION of the shared Cluster of six nodes, flushed."""
+    redis_cluster.flush()
+    return redis_cluster.location()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ class Facts:
         address: its address, without a password.
         round_trip: the seconds that one request took on an open connection.
         role: "master" or "replica".
-        mode: "standalone", "cluster", or "sentinel" if sentinels named the server.
+        mode: "standalone", "cluster" for one node or all masters of a Cluster, or "sentinel" if sentinels named the server.
         ahead: the seconds by which its clock is ahead of this process's clock.
         database: an id of the database; it is equal if two addresses lead to the same database.
         denied: the rights that locks need and that this user lacks, as ``ACL SETUSER`` spells them, and the commands
@@ -38,6 +38,11 @@ class Facts:
         failover_after: the seconds for which it must be silent before the sentinels replace it.
         replicas: the number of replicas that are connected and up to date.
         min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
+        node_timeout: the seconds of a Cluster's ``cluster-node-timeout``.
+        full_coverage: whether a Cluster refuses all requests while a slot has no node.
+        masters: the addresses of a Cluster's nodes that have slots.
+        unreplicated: those of them that have no replica.
+        unreachable: those that can't be asked, each with the reason.
     """
 
     server: str
@@ -65,6 +70,11 @@ class Facts:
     failover_after: float | None = None
     replicas: int | None = None
     min_replicas: int | None = None
+    node_timeout: float | None = None
+    full_coverage: bool | None = None
+    masters: tuple[str, ...] = ()
+    unreplicated: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -46,8 +46,8 @@ def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """One node in cluster mode: a key that a script doesn't declare, or one in another slot, fails at once."""
-    return {"LOCATION": request.getfixturevalue("cluster_url")}
+    """Three masters, each with a replica: a key that a script doesn't declare, or one in another slot, fails at once."""
+    return {"LOCATION": request.getfixturevalue("cluster_location")}
 
 
 def sentinel(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from django_redis_locks.core import clock
 from django_redis_locks.core.commands import Command, Program
 from django_redis_locks.core.hold import State
-from django_redis_locks.core.keys import KeyLayout, LockId
+from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.runner import arun, run
 from django_redis_locks.primitives.load import (
@@ -75,7 +75,7 @@ class LoadCalls:
             replica_lag=f"{tag}:s:{value}",
             permit=f"{tag}:p:{value}",
             value=f"{tag}:{value}" if same_server else "",
-            inbox=KeyLayout("lock", engine().backend.buckets).keys_of(key).inbox,
+            inbox=f"{tag}:inbox:",
         )
         self.key = key
         self.same_server = same_server

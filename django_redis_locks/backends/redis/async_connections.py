@@ -71,6 +71,16 @@ class LoopConnections:
         connection = await loop_connection.usable()
         return await connection.execute(request)
 
+    async def execute_second(self, first: bytes, request: bytes) -> Any:
+        """Send two requests without another in between, and return the reply to the second one.
+
+        Raises:
+            Failure: the connection failed.
+        """
+        connection = await (await self._connection_of_loop()).usable()
+        connection.execute(first).add_done_callback(_forget_result)
+        return await connection.execute(request)
+
     async def _connection_of_loop(self) -> LoopConnection:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - a coroutine runs in a loop
@@ -257,6 +267,12 @@ def _limit_handshake(task: asyncio.Task[Any] | None, redispy_connection: redis.a
         timers.call_at(now() + limit, on_timer)
     except LockBackendError:
         pass  # no thread can be started: only redis-py's own timeouts apply
+
+
+def _forget_result(slot: asyncio.Future[Any]) -> None:
+    """Mark an exception as retrieved."""
+    if not slot.cancelled():
+        slot.exception()
 
 
 def _no_loop() -> None:

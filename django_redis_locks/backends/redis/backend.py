@@ -16,6 +16,7 @@ from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
 from . import versions
 from .async_connections import LoopConnections
+from .cluster_url import is_cluster
 from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError, pack
@@ -68,6 +69,18 @@ class RedisBackend(Backend):
     """
 
     supports = frozenset(FEATURES)
+    fails_over = False
+    """Whether another server may take over from one that fails."""
+    sharded = False
+    """Whether messages reach the subscribers of one node only, so that their number is right on a Cluster."""
+    by_sha, by_source, prepared_head = staticmethod(by_sha), staticmethod(by_source), staticmethod(prepared_head)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is RedisBackend and is_cluster(args[0] if args else kwargs.get("location", "")):
+            from .cluster import ClusterBackend  # noqa: PLC0415 - its nodes are of this class
+
+            return ClusterBackend(*args, **kwargs)
+        return super().__new__(cls)
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         url = redis_url(location)
@@ -80,6 +93,7 @@ class RedisBackend(Backend):
         )
         sentinel_url = parse_sentinels(location)
         self._sentinels = Sentinels(sentinel_url, connection_options) if sentinel_url is not None else None
+        self.fails_over = self.fails_over or self._sentinels is not None
         server_options = {
             name: value
             for name, value in connection_options.items()
@@ -117,13 +131,13 @@ class RedisBackend(Backend):
         if command.replicas:
             return self._call_replicated(command)
         try:
-            reply = self._pool.execute(by_sha(command))
+            reply = self._pool.execute(self.by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
-                reply = self._pool.execute(by_source(command))
+                reply = self._pool.execute(self.by_source(command))
         except Failure as failure:
             raise self._error_of_failure(failure) from failure.cause
         if type(reply) is ServerError:
-            raise self._error_of_reply(reply) from reply
+            raise self._error_of_reply(reply)
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
@@ -131,27 +145,29 @@ class RedisBackend(Backend):
         if command.replicas:  # in a thread: WAIT would block the other requests on the connection of the loop
             return await asyncio.to_thread(self._call_replicated, command)
         try:
-            reply = await self._loop_connections.execute(by_sha(command))
+            reply = await self._loop_connections.execute(self.by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
-                reply = await self._loop_connections.execute(by_source(command))
+                reply = await self._loop_connections.execute(self.by_source(command))
         except Failure as failure:
             raise self._error_of_failure(failure) from failure.cause
         if type(reply) is ServerError:
-            raise self._error_of_reply(reply) from reply
+            raise self._error_of_reply(reply)
         return reply
 
-    def _call_replicated(self, command: Command[Any]) -> list[Any]:
+    def _call_replicated(self, command: Command[Any], before: tuple[bytes, ...] = ()) -> list[Any]:
         """Execute a command, and wait on the same connection until replicas have its writes. The source of the script is
-        sent: after a NOSCRIPT the wait would last its whole time, and be repeated."""
+        sent: after a NOSCRIPT the wait would last its whole time, and be repeated. ``before``: requests that are sent
+        first, whose replies aren't needed."""
         wait = pack("WAIT", command.replicas, round(1000 * self._wait_timeout))
         timeout = self._wait_timeout + self._timeout
         try:
-            replies = self._pool.execute_many([by_source(command), wait], timeout)
+            requests = [*before, self.by_source(command), wait]
+            replies = self._pool.execute_many(requests, timeout)[len(before) :]
         except Failure as failure:
             raise self._error_of_failure(failure) from failure.cause
         for reply in replies:
             if type(reply) is ServerError:
-                raise self._error_of_reply(reply) from reply
+                raise self._error_of_reply(reply)
         return replies
 
     def prepare(self, name: str, keys: tuple[str, ...]) -> PreparedCommand:
@@ -161,7 +177,7 @@ class RedisBackend(Backend):
         """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command
         fails."""
         try:
-            requests = [by_sha(command) for command in commands]
+            requests = [self.by_sha(command) for command in commands]
             try:
                 replies = self._pool.execute_many(requests, timeout)
             except Failure as failure:
@@ -170,7 +186,7 @@ class RedisBackend(Backend):
                 replies = self._pool.execute_many(requests, timeout)
             missing = [index for index, reply in enumerate(replies) if _unknown_script(reply)]
             if missing:
-                repeated = self._pool.execute_many([by_source(commands[index]) for index in missing], timeout)
+                repeated = self._pool.execute_many([self.by_source(commands[index]) for index in missing], timeout)
                 for index, reply in zip(missing, repeated, strict=True):
                     replies[index] = reply
         except Failure as failure:
@@ -187,8 +203,8 @@ class RedisBackend(Backend):
         # a separate pool, because its connection ends up in subscriber mode
         pool = ConnectionPool(self._make_resp2, self._max_age)
         try:
-            deadline = now() + timeout
-            facts = read_facts(pool, self.location, self._database, prefix, timeout, waits=self.replicas > 0)
+            deadline, waits = now() + timeout, self.replicas > 0
+            facts = read_facts(pool, self.location, self._database, prefix, timeout, waits=waits, sharded=self.sharded)
             return facts if self._sentinels is None else self._sentinels.add_facts(facts, deadline - now())
         except ServerError as error:
             raise self._error_of_reply(error) from error
@@ -201,7 +217,7 @@ class RedisBackend(Backend):
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         subscriber = self._subscriber = RedisSubscriber(
-            self._make_resp2, handler, self.location, self._max_age, fails_over=self._sentinels is not None
+            self._make_resp2, handler, self.location, self._max_age, fails_over=self.fails_over
         )
         return subscriber
 
@@ -234,7 +250,7 @@ class RedisBackend(Backend):
             transient=True,
             unreachable=True,
             on_reused_connection=failure.on_reused_connection,
-            awaits_failover=self._sentinels is not None,
+            awaits_failover=self.fails_over,
         )
 
     def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
@@ -243,13 +259,15 @@ class RedisBackend(Backend):
             self._subscriber.reconnect()
         hint = SENTINEL_HINT if is_no_script_engine(error) else HINTS.get(code, "")
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{hint}"
-        return LockBackendError(
+        refusal = LockBackendError(
             text,
             outcome_unknown=code not in NOT_EXECUTED_CODES,
             transient=code in TRANSIENT_CODES,
             on_reused_connection=on_reused_connection,
-            awaits_failover=self._sentinels is not None and code in TRANSIENT_CODES,
+            awaits_failover=self.fails_over and code in TRANSIENT_CODES,
         )
+        refusal.__cause__ = error
+        return refusal
 
 
 def validate_replicas(number: object) -> int:
@@ -275,7 +293,7 @@ class PreparedRequest(PreparedCommand):
 
     def __init__(self, backend: RedisBackend, name: str, keys: tuple[str, ...]) -> None:
         super().__init__(backend, name, keys)
-        self._head = prepared_head(name, keys)
+        self._head = backend.prepared_head(name, keys)
         self._execute = backend._pool.execute
         self._aexecute = backend._loop_connections.execute
 
@@ -289,7 +307,7 @@ class PreparedRequest(PreparedCommand):
             # one last, if a PING comes first. A process that is woken first finds a free CPU more often
             reply = self._execute(PING + request, 2) if messages_first else self._execute(request)
             if reply.__class__ is ServerError:
-                return super().send(first, rest) if _unknown_script(reply) else self._refusal(reply)
+                return super().send(first, rest) if _unknown_script(reply) else self._backend._error_of_reply(reply)
         except Failure as failure:
             return self._failure(failure)
         return reply
@@ -300,7 +318,9 @@ class PreparedRequest(PreparedCommand):
                 b"%b$%d\r\n%b\r\n%b" % (self._head, len(data := first.encode()), data, rest.data)
             )
             if reply.__class__ is ServerError:
-                return await super().asend(first, rest) if _unknown_script(reply) else self._refusal(reply)
+                return (
+                    await super().asend(first, rest) if _unknown_script(reply) else self._backend._error_of_reply(reply)
+                )
         except Failure as failure:
             return self._failure(failure)
         return reply
@@ -317,11 +337,6 @@ class PreparedRequest(PreparedCommand):
 
     def _as_command(self, first: str, rest: PackedArguments) -> Command[Any]:  # type: ignore[override]
         return super()._as_command(first, rest.values)
-
-    def _refusal(self, reply: ServerError) -> LockBackendError:
-        error = self._backend._error_of_reply(reply)
-        error.__cause__ = reply
-        return error
 
     def _failure(self, failure: Failure) -> LockBackendError:
         error = self._backend._error_of_failure(failure)

@@ -37,14 +37,14 @@ RECONNECT_CODES = {"READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOAUTH"}
 """Codes after which a new connection may help: the connected server is no longer the master, or has restarted. A new
 connection to the same address may reach the master."""
 
-NOT_EXECUTED_CODES = TRANSIENT_CODES - {"UNBLOCKED"} | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+NOT_EXECUTED_CODES = TRANSIENT_CODES - {"UNBLOCKED"} | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED", "ASK"}
 """Codes of errors that a script raises before it changes anything. Other errors, such as a missing right, may stop a
 script half-way."""
 
 _LOGIN_HINT = (
     ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
 )
-_CLUSTER_HINT = ". This is a Redis Cluster of several nodes: locks need a single server"
+_CLUSTER_HINT = ". This server is a node of a Cluster: begin LOCATION with redis+cluster://"
 
 HINTS = {
     "NOAUTH": _LOGIN_HINT,

@@ -50,17 +50,33 @@ PROBES: dict[str, tuple[str, ...]] = {
 """Each command that locks need, with arguments that have no effect. The last one leaves the connection in subscriber
 mode."""
 
+SHARDED: dict[str, tuple[str, ...]] = {
+    "publish": ("SPUBLISH", "CHANNEL", ""),
+    "pubsub": ("PUBSUB", "SHARDNUMSUB"),
+    "subscribe": ("SSUBSCRIBE", "CHANNEL"),
+}
+"""What a node of a Cluster executes instead."""
+
 _INFO_COMMANDS = (
     ("HELLO",),
     ("INFO",),
     ("CONFIG", "GET", "appendfsync"),
     ("CONFIG", "GET", "save"),
     ("CONFIG", "GET", "min-replicas-to-write"),
+    ("CONFIG", "GET", "cluster-node-timeout"),
+    ("CONFIG", "GET", "cluster-require-full-coverage"),
 )
 
 
 def read_facts(
-    pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float, *, waits: bool = False
+    pool: ConnectionPool,
+    address: str,
+    database: str,
+    prefix: str,
+    timeout: float,
+    *,
+    waits: bool = False,
+    sharded: bool = False,
 ) -> Facts:
     """Read the facts of a server.
 
@@ -70,6 +86,7 @@ def read_facts(
         prefix: the prefix of the keys and channels for which rights are checked.
         timeout: seconds for all requests together.
         waits: whether the right to ``WAIT`` for replicas is needed, too.
+        sharded: locks use sharded channels.
 
     Raises:
         Failure: the connection failed.
@@ -85,18 +102,25 @@ def read_facts(
     ahead = None
     if type(time_reply) is not ServerError:
         ahead = int(time_reply[0]) + int(time_reply[1]) / 1e6 - local_time - round_trip / 2
-    hello_reply, info_reply, fsync_reply, save_reply, replicas_reply = pool.execute_many(
+    hello_reply, info_reply, *settings_replies = pool.execute_many(
         [pack(*words) for words in _INFO_COMMANDS], deadline - now(), fail_if_demoted=False
     )
-    probes = {"wait": ("WAIT", "0", "1"), **PROBES} if waits else PROBES
+    probes = PROBES | SHARDED if sharded else PROBES
+    probes = {"wait": ("WAIT", "0", "1"), **probes} if waits else probes
+    requests = _probe_requests(probes, prefix)
     probe_replies = pool.execute_many(
-        [pack(*words) for words in _probe_requests(probes, prefix)], deadline - now(), fail_if_demoted=False
+        [pack(*words) for words in requests.values()], deadline - now(), fail_if_demoted=False
     )
+    settings: dict[str, str] = {}
+    for reply in settings_replies:
+        settings |= _parse_pairs(reply)
     info = _parse_info(info_reply)
     hello = _parse_pairs(hello_reply)
     role = info.get("role") or hello.get("role", "master")
     valkey = info.get("server_name", hello.get("server")) == "valkey"
     run_id = info.get("run_id", "")
+    timeout_ms = _number(settings, "cluster-node-timeout")
+    full_coverage = settings.get("cluster-require-full-coverage")
     return Facts(
         server="Valkey" if valkey else "Redis",
         version=(info.get("valkey_version") if valkey else None)
@@ -108,7 +132,7 @@ def read_facts(
         mode="cluster" if "cluster" in {info.get("redis_mode"), hello.get("mode")} else "standalone",
         ahead=ahead,
         database=f"{run_id}/{database}" if run_id else "",
-        denied=tuple(dict.fromkeys(_denied(probes, probe_replies, prefix))),
+        denied=tuple(dict.fromkeys(_denied(requests, probe_replies, prefix))),
         policy=info.get("maxmemory_policy", ""),
         memory=_number(info, "used_memory"),
         most_memory=_number(info, "maxmemory"),
@@ -117,17 +141,19 @@ def read_facts(
         evicted=_number(info, "evicted_keys"),
         uptime=_number(info, "uptime_in_seconds"),
         appends=None if "aof_enabled" not in info else info["aof_enabled"] == "1",
-        syncs=_parse_pairs(fsync_reply).get("appendfsync", ""),
+        syncs=settings.get("appendfsync", ""),
         replicas=_online_replicas(info),
-        min_replicas=_number(_parse_pairs(replicas_reply), "min-replicas-to-write"),
-        saves=None if "save" not in _parse_pairs(save_reply) else _parse_pairs(save_reply)["save"] != "",
+        min_replicas=_number(settings, "min-replicas-to-write"),
+        saves=None if "save" not in settings else settings["save"] != "",
+        node_timeout=None if timeout_ms is None else timeout_ms / 1000,
+        full_coverage=None if full_coverage is None else full_coverage == "yes",
     )
 
 
-def _probe_requests(probes: Mapping[str, tuple[str, ...]], prefix: str) -> Iterator[tuple[str, ...]]:
+def _probe_requests(probes: Mapping[str, tuple[str, ...]], prefix: str) -> dict[str, tuple[str, ...]]:
+    """Return the requests that probe rights, by the command that each of them shows."""
     names = {"KEY": f"{prefix}:{{0}}:probe", "CHANNEL": f"{prefix}:{{0}}:inbox:probe"}
-    for words in probes.values():
-        yield tuple(names.get(word, word) for word in words)
+    return {words[0].lower(): tuple(names.get(word, word) for word in words) for words in probes.values()}
 
 
 def _denied(probes: Iterable[str], replies: list[Any], prefix: str) -> Iterator[str]:
