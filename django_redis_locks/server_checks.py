@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 OLDEST_REDIS: Final = (6, 2)
 """The oldest version of Redis that works. The oldest Valkey is 7.2."""
 
+SHARDED_CHANNELS: Final = (7, 0)
+"""The oldest version of Redis whose Clusters deliver a message to the right process only."""
+
 OTHER_SENTINELS: Final = 2
 """The number of other sentinels with which one of them may fail."""
 
@@ -65,6 +68,8 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     yield from _of_data(where, facts)
     if facts.mode == "sentinel":
         yield from _of_sentinels(where, facts)
+    if facts.masters:
+        yield from _of_cluster(where, facts)
     if facts.failover_after is not None:
         yield from _of_failover(where, facts.failover_after, alias)
     yield from _shared_databases(where, facts, alias)
@@ -83,18 +88,11 @@ def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMes
             f"{where}: {facts.name} is a replica.",
             "Locks can't be acquired there, and some may be missing after a failover. Set LOCATION to the master.",
         )
-    if facts.mode == "cluster":
+    if facts.mode == "cluster" and not facts.masters:
         yield _warning(
             "W105",
             f"{where}: {facts.name} is a node of a Redis Cluster.",
-            "Locks need a single server: all slots must be on this node.",
-        )
-    wanted = locks[alias].engine.backend.replicas
-    if facts.replicas is not None and facts.replicas < wanted:
-        yield _warning(
-            "W111",
-            f"{where}: OPTIONS['replicas'] is {wanted}, and {facts.name} has {facts.replicas} that are online.",
-            "No lock can be acquired until there are enough. Start replicas, or lower the option.",
+            "Begin LOCATION with redis+cluster://. This way locks work only if the node has all slots.",
         )
     if facts.denied:
         rights = " ".join(right for right in facts.denied if not right.isupper())
@@ -164,6 +162,29 @@ def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
         )
 
 
+def _of_cluster(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    for problem in facts.unreachable:
+        yield _warning("W101", f"{where}: a node of {facts.address} can't be asked. {problem}.", "")
+    if facts.server == "Redis" and _version(facts) < SHARDED_CHANNELS:
+        yield _warning(
+            "W103",
+            f"{where}: {facts.name} is a Cluster of Redis {facts.version}.",
+            "Waiters there poll every two seconds. Redis 7.0 and Valkey 7.2 wake them.",
+        )
+    if facts.full_coverage:
+        yield _warning(
+            "W114",
+            f"{where}: {facts.name} has cluster-require-full-coverage yes.",
+            "If one master fails, all locks fail until its replica takes over. Set it to no on each node.",
+        )
+    if facts.unreplicated:
+        yield _warning(
+            "W115",
+            f"{where}: masters of {facts.name} have no replica: {', '.join(facts.unreplicated)}.",
+            "If one of them fails, no node takes over its slots. Start replicas.",
+        )
+
+
 def _of_failover(where: str, silent_for: float, alias: str) -> Iterator[checks.CheckMessage]:
     settings = locks[alias].settings
     seconds = silent_for + ELECTION
@@ -173,7 +194,7 @@ def _of_failover(where: str, silent_for: float, alias: str) -> Iterator[checks.C
         yield checks.Info(
             f"{where}: a failover takes about {seconds:g} s, and {', and '.join(short)}.",
             hint="With a shorter BACKEND_WAIT callers get LockBackendError meanwhile, with a shorter EXPIRE held locks end. Raise "
-            "them, or set a smaller down-after-milliseconds.",
+            "them, or set a smaller down-after-milliseconds, or cluster-node-timeout.",
             id=f"{TAG}.W113",
         )
 

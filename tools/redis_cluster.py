@@ -95,6 +95,12 @@ class RedisCluster:
                 return next(node for node in self.nodes if node.port == int(servers[0][1]))
         raise ServerFailed(f"No node has the slot {slot}.")
 
+    def replica_of(self, master: RedisServer) -> RedisServer:
+        """A replica of a master."""
+        line = next(line for line in master.command("INFO", "replication").splitlines() if line.startswith("slave0:"))
+        port = int(line.partition("port=")[2].partition(",")[0])
+        return next(node for node in self.nodes if node.port == port)
+
     def begin_move(self, slot: int, target: RedisServer) -> RedisServer:
         """Declare that a slot moves to another master, and return the present one."""
         source = self.owner(slot)

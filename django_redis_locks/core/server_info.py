@@ -35,10 +35,9 @@ class Facts:
         node: the address of the master that the sentinels named; "" without sentinels.
         other_sentinels: the largest number of other sentinels that a sentinel knows.
         bad_sentinels: the sentinels that don't name a master, each with the reason.
-        failover_after: the seconds for which it must be silent before the sentinels replace it.
+        failover_after: the seconds for which it must be silent before the sentinels, or the nodes of a Cluster, replace it.
         replicas: the number of replicas that are connected and up to date.
         min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
-        node_timeout: the seconds of a Cluster's ``cluster-node-timeout``.
         full_coverage: whether a Cluster refuses all requests while a slot has no node.
         masters: the addresses of a Cluster's nodes that have slots.
         unreplicated: those of them that have no replica.
@@ -70,7 +69,6 @@ class Facts:
     failover_after: float | None = None
     replicas: int | None = None
     min_replicas: int | None = None
-    node_timeout: float | None = None
     full_coverage: bool | None = None
     masters: tuple[str, ...] = ()
     unreplicated: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks import clock, locks
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.server_errors import HINTS
+from django_redis_locks.backends.redis.slot_table import slot_of
 from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.registry import registry
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from django_redis_locks import Grant, Lock
     from django_redis_locks.client import Locks
+
+
+__all__ = ["slot_of"]
 
 
 def queue_count(client: Locks) -> int:

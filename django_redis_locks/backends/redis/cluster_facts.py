@@ -35,7 +35,7 @@ def merge(
     careless = next((facts for facts in all_facts if facts.appends is False), None) or next(
         (facts for facts in all_facts if facts.syncs == "no"), first
     )
-    timeouts = [facts.node_timeout for facts in all_facts if facts.node_timeout is not None]
+    timeouts = [facts.failover_after for facts in all_facts if facts.failover_after is not None]
     return replace(
         first,
         address=location,
@@ -47,7 +47,7 @@ def merge(
         policy=evicting.policy,
         appends=careless.appends,
         syncs=careless.syncs,
-        node_timeout=max(timeouts, default=None),
+        failover_after=max(timeouts, default=None),
         full_coverage=any(facts.full_coverage for facts in all_facts),
         masters=tuple(name for name, _ in answers),
         unreplicated=tuple(name for (name, _), number in zip(answers, replicas, strict=True) if number == 0),

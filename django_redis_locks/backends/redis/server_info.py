@@ -145,7 +145,7 @@ def read_facts(
         replicas=_online_replicas(info),
         min_replicas=_number(settings, "min-replicas-to-write"),
         saves=None if "save" not in settings else settings["save"] != "",
-        node_timeout=None if timeout_ms is None else timeout_ms / 1000,
+        failover_after=timeout_ms / 1000 if sharded and timeout_ms is not None else None,
         full_coverage=None if full_coverage is None else full_coverage == "yes",
     )
 
