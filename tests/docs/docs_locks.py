@@ -134,6 +134,7 @@ def _(names: Names) -> None:
 
 
 @after(
+    "howto/operations:cluster",
     "howto/operations:sentinel",
     "howto/testing:settings",
     "howto/testing:xdist",

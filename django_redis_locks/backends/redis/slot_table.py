@@ -178,6 +178,8 @@ class SlotTable:
             else:
                 return ""
         hint = ""
+        if any("permission" in reason for reason in reasons):
+            hint = ". The user needs +cluster|slots"
         if any("cluster support disabled" in reason for reason in reasons):
             hint = ". This server isn't a node of a Cluster: begin LOCATION with redis://"
         return f"can't reach {self._location}: no node tells the slots ({', '.join(reasons)}){hint}"

@@ -11,7 +11,7 @@ from ...core.errors import LockBackendError
 from ...core.runner import arun, run
 from ...core.tokens import mint_token
 from ...primitives.shared.load_commands import block_command, clear_command, unblock_command
-from ...primitives.shared.retry import RetryLimits, retry_command
+from ...primitives.shared.retry import RetryLimits, retry_commands
 from . import transactions
 from .effects import Delete
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from ...core.commands import Command, Program
+    from ...primitives.load import LoadLease
     from .coordinator import CacheCoordinator
 
 
@@ -116,45 +117,52 @@ class WriteBlock:
             forks.pid()
             self._token = mint_token()
             try:
+                lease = round(1000 * self._coordinator.performer.tuning.writer_lease)
                 self._begun = yield from self._send(
-                    block_command(
-                        self._loads, self._token, round(1000 * self._coordinator.performer.tuning.writer_lease)
-                    )
+                    [block_command(loads, self._token, lease) for loads in self._by_bucket()]
                 )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
-                    yield self._cleanup()
+                    yield from self._cleaning_up()
                 raise
 
     def end(self) -> Program[None]:
         """Let the keys be loaded again."""
         self._forget()
         if self._token and not self._begun:
-            yield self._cleanup()  # in the background: the caller has already waited for a store that is down
+            yield from self._cleaning_up()  # in the background: the caller has already waited for a store that is down
         elif self._token:
             ended = False
             try:
-                ended = yield from self._send(unblock_command(self._loads, self._token))
+                ended = yield from self._send([unblock_command(loads, self._token) for loads in self._by_bucket()])
             except GeneratorExit:
                 ended = True
                 raise
             finally:
                 if not ended:
-                    yield self._cleanup()
+                    yield from self._cleaning_up()
 
-    def _cleanup(self) -> Cleanup:
-        """Return the effect that unblocks the loads in the background."""
-        unblock: Command[Any] = unblock_command(self._loads, self._token)
-        return Cleanup(self._loads[0].lock_id, unblock, self._coordinator.performer.tuning.writer_lease)
+    def _cleaning_up(self) -> Program[None]:
+        """Unblock the loads in the background."""
+        for loads in self._by_bucket():
+            unblock: Command[Any] = unblock_command(loads, self._token)
+            yield Cleanup(loads[0].lock_id, unblock, self._coordinator.performer.tuning.writer_lease)
+
+    def _by_bucket(self) -> list[list[LoadLease]]:
+        """Return the loads that one command may concern: each bucket has a generation counter."""
+        found: dict[str, list[LoadLease]] = {}
+        for load in self._loads:
+            found.setdefault(load.keys.generation, []).append(load)
+        return list(found.values())
 
     def _forget(self) -> None:
         for key in self._keys:
             self._coordinator.forget(key)
 
-    def _send(self, command: Command[bool]) -> Program[bool]:
-        """Send a command. Returns False if the store couldn't be reached, or refused."""
+    def _send(self, commands: Sequence[Command[bool]]) -> Program[bool]:
+        """Send commands. Returns False if the store couldn't be reached, or refused."""
         try:
-            yield from retry_command(command, clock.now())
+            yield from retry_commands(commands, clock.now())
         except LockBackendError as failure:
             self._coordinator.record_failure(failure)
             return False
@@ -166,12 +174,11 @@ def _void_all(coordinator: CacheCoordinator) -> Program[None]:
     coordinator.single_flight.forget_all()
     coordinator.backoff_until.clear()
     transactions.forget_all(coordinator)
-    for generation in coordinator.generations():
-        try:
-            yield from retry_command(clear_command(generation), clock.now())
-        except LockBackendError as failure:
-            coordinator.record_failure(failure)
-            return
+    clear = [clear_command(generation) for generation in coordinator.generations()]
+    try:
+        yield from retry_commands(clear, clock.now())
+    except LockBackendError as failure:
+        coordinator.record_failure(failure)
 
 
 def invalidate_all(

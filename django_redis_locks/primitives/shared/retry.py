@@ -128,19 +128,19 @@ def retry_command(
             return reply, sent, outcome_unknown
 
 
-def retry_commands(commands: Sequence[Command[Any]]) -> Program[list[Any]]:
-    """Send independent commands together, and repeat those that fail. Return the value of each.
+def retry_commands(commands: Sequence[Command[Any]], until: float = inf) -> Program[list[Any]]:
+    """Send independent commands together, and repeat those that fail, not after ``until``. Return the value of each.
 
     Raises:
         LockBackendError: the store refuses, or an attempt wasn't answered.
     """
     if len(commands) == 1:  # without a list it costs less
-        return [(yield from retry_command(commands[0]))[0]]
+        return [(yield from retry_command(commands[0], until))[0]]
     sent = clock.now()
     values = yield SendCommands(commands)
     for number, value in enumerate(values):
         if isinstance(value, LockBackendError):
-            values[number] = (yield from retry_command(commands[number], first=FirstReply(sent, value)))[0]
+            values[number] = (yield from retry_command(commands[number], until, first=FirstReply(sent, value)))[0]
         elif isinstance(value, BaseException):
             raise value
     return values  # type: ignore[no-any-return]
