@@ -25,7 +25,7 @@ OLDEST_REDIS: Final = (6, 2)
 """The oldest version of Redis that works. The oldest Valkey is 7.2."""
 
 SHARDED_CHANNELS: Final = (7, 0)
-"""The oldest version of Redis whose Clusters deliver a message to the right process only."""
+"""The oldest version of Redis with sharded channels, which deliver a message to the right process only."""
 
 OTHER_SENTINELS: Final = 2
 """The number of other sentinels with which one of them may fail."""

@@ -20,7 +20,7 @@ MOST_REDIRECTIONS: Final = 16
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.1
-"""Seconds before a command is repeated whose keys are on two nodes, because their slot is moving. Each pause is twice
+"""Seconds before a command with keys on two nodes is repeated, because their slot is moving. Each pause is twice
 as long as the one before."""
 
 
@@ -30,7 +30,7 @@ class Route:
     Args:
         table: the slots.
         command: the command.
-        deadline: until when a command whose keys are on two nodes is repeated, on the machine's clock.
+        deadline: until when a command with keys on two nodes is repeated, on the machine's clock.
 
     Attributes:
         node: the next node.
