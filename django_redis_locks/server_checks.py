@@ -94,6 +94,13 @@ def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMes
             f"{where}: {facts.name} is a node of a Redis Cluster.",
             "Begin LOCATION with redis+cluster://. This way locks work only if the node has all slots.",
         )
+    wanted = locks[alias].engine.backend.replicas
+    if facts.replicas is not None and facts.replicas < wanted:
+        yield _warning(
+            "W111",
+            f"{where}: OPTIONS['replicas'] is {wanted}, and {facts.name} has {facts.replicas} that are online.",
+            "No lock can be acquired until there are enough. Start replicas, or lower the option.",
+        )
     if facts.denied:
         rights = " ".join(right for right in facts.denied if not right.isupper())
         missing = ", ".join(right for right in facts.denied if right.isupper())

@@ -44,6 +44,7 @@ def merge(
         round_trip=max(facts.round_trip for facts in all_facts),
         ahead=max((facts.ahead for facts in all_facts if facts.ahead is not None), key=abs, default=None),
         denied=tuple(dict.fromkeys(right for facts in all_facts for right in facts.denied)),
+        replicas=min((facts.replicas for facts in all_facts if facts.replicas is not None), default=None),
         policy=evicting.policy,
         appends=careless.appends,
         syncs=careless.syncs,
