@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -47,27 +48,36 @@ TRIES = 10  # attempts to show the fault of a wrong form; one is nearly always e
 PORT = 8000
 MANAGE = Path(__file__).with_name("manage.py")
 BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
     arguments = parse()
+    shown = serve if arguments.serve else show_commit if arguments.commit else show
+    return run(lambda stack: shown(stack, arguments))
+
+
+def run(show: Callable[[ExitStack], int], *errors: type[Exception]) -> int:
+    """Run a demo, and return its exit code. Its servers, processes and folders, on the stack, are gone at the end, also
+    after Ctrl-C or a signal.
+
+    Args:
+        show: the demo.
+        errors: the errors that are reported by their message alone.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also if started in the background by a script
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, end)
     try:
         with ExitStack() as stack:
             try:
-                if arguments.serve:
-                    return serve(stack, arguments)
-                return show_commit(stack, arguments) if arguments.commit else show(stack, arguments)
+                return show(stack)
             finally:
-                for number in SIGNALS:
+                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                     signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
     except KeyboardInterrupt:
         print("\nEnded.")
-        return 0 if arguments.serve else 130
-    except (ServerNotFound, ServerFailed) as error:
+        return 130
+    except (ServerNotFound, ServerFailed, *errors) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -94,8 +104,12 @@ def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
     print(
         f"Its locks:  {where} {os.path.relpath(sys.executable)} {os.path.relpath(MANAGE)} redis_locks watch", flush=True
     )
-    while True:
-        time.sleep(3600)
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        print("\nEnded.")
+        return 0
 
 
 def show(stack: ExitStack, arguments: argparse.Namespace) -> int:

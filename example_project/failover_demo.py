@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import sqlite3
 import sys
 import tempfile
@@ -20,14 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from demo import BOLD, DIM, GREEN, RED, SIGNALS, end, paint, rule, status
+from demo import BOLD, DIM, GREEN, RED, paint, rule, run, status
 from failover_report import Kill, counts, failovers
 from family_crew import Crew, SceneFailed
 from family_demo import WIDTH
 from family_report import Table
 
 from django_redis_locks import LockBackendError, LockLost, locks
-from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_sentinel import SentinelGroup
 
 PROCESSES = 8
@@ -40,26 +38,12 @@ LONGEST = 12.0  # seconds from a kill to the next acquire; usually it takes two
 def main() -> int:
     if not hasattr(os, "fork"):
         raise SystemExit("The demo runs in forked processes, which this system doesn't have.")
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, end), (signal.SIGHUP, end)):
-        signal.signal(number, handler)
-    try:
-        with ExitStack() as stack:
-            try:
-                group = stack.enter_context(SentinelGroup(down_after=DOWN_AFTER))
-                folder = stack.enter_context(tempfile.TemporaryDirectory())
-                return show(group, Path(folder) / "counter.sqlite3")
-            finally:
-                for number in SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
-    except KeyboardInterrupt:
-        print("\nEnded.")
-        return 130
-    except (ServerNotFound, ServerFailed, SceneFailed) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return run(show, SceneFailed)
 
 
-def show(group: SentinelGroup, counter: Path) -> int:
+def show(stack: ExitStack) -> int:
+    group = stack.enter_context(SentinelGroup(down_after=DOWN_AFTER))
+    counter = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "counter.sqlite3"
     location = group.location()
     locks.configure({"default": {"LOCATION": location, "BACKEND_WAIT": 15, "EXPIRE": 15}})
     print(

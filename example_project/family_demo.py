@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import os
 import platform
-import signal
 import sys
 import textwrap
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from demo import BOLD, DIM, GREEN, RED, SIGNALS, end, paint, rule, status
+from demo import BOLD, DIM, GREEN, RED, paint, rule, run, status
 from family_crew import SceneFailed
 from family_scenes import SCENES
 
 from django_redis_locks import locks
-from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_server import RedisServer
 
 WIDTH = 100
@@ -32,22 +29,7 @@ WIDTH = 100
 def main() -> int:
     if not hasattr(os, "fork"):
         raise SystemExit("The scenes run in forked processes, which this system doesn't have.")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
-    try:
-        with ExitStack() as stack:
-            try:
-                return show(stack.enter_context(RedisServer()).url())
-            finally:
-                for number in SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
-    except KeyboardInterrupt:
-        print("\nEnded.")
-        return 130
-    except (ServerNotFound, ServerFailed, SceneFailed) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return run(lambda stack: show(stack.enter_context(RedisServer()).url()), SceneFailed)
 
 
 def show(url: str) -> int:

@@ -27,10 +27,10 @@ import django
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from demo import BOLD, DIM, GREEN, RED, SIGNALS, end, paint, rule, status
+from demo import BOLD, DIM, GREEN, RED, paint, rule, run, status
 from jobs_report import Event, Kill, confirmations, explanation, failures, heading, line, ticks
 
-from tools.processes import ServerFailed, ServerNotFound, die_with_parent
+from tools.processes import die_with_parent
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,22 +48,7 @@ class EventMissing(Exception):
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
-    try:
-        with ExitStack() as stack:
-            try:
-                return show(stack)
-            finally:
-                for number in SIGNALS:
-                    signal.signal(number, signal.SIG_IGN)  # no signal interrupts the clean-up
-    except KeyboardInterrupt:
-        print("\nEnded.")
-        return 130
-    except (ServerNotFound, ServerFailed, EventMissing) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return run(show, EventMissing)
 
 
 def show(stack: ExitStack) -> int:
