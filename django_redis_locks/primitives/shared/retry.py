@@ -134,6 +134,8 @@ def retry_commands(commands: Sequence[Command[Any]], until: float = inf) -> Prog
     Raises:
         LockBackendError: the store refuses, or an attempt wasn't answered.
     """
+    if not commands:
+        return []
     if len(commands) == 1:  # without a list it costs less
         return [(yield from retry_command(commands[0], until))[0]]
     sent = clock.now()
