@@ -12,7 +12,7 @@ import pytest
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE, Async, Sync, renewed
-from tests.probes.client import registered_queues, slot_of
+from tests.probes.client import registered_queues, rights_named_on_a_cluster, slot_of
 from tests.waiting import eventually
 from tools.redis_cluster import RedisCluster
 
@@ -149,3 +149,29 @@ def test_planned_failover_leaves_no_caller_on_the_former_master(
     assert not held.lost
     face.release(held)
     face.release(face.acquire(client.lock(key)))
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_rights_that_the_error_lists_suffice_while_a_slot_moves(
+    cluster: RedisCluster, open_both: Callable[..., list[Locks]]
+) -> None:
+    """[L28] A request follows a key to the target, and waiters are woken. A missing right is named."""
+    words = ["on", ">pw", "~lock:*", "resetchannels", "&lock:*", "-@all", "+hello", "+client"]
+    for node in cluster.nodes:
+        node.command("ACL", "SETUSER", "app", *words, *(f"+{right}" for right in rights_named_on_a_cluster()))
+    here, there = open_both(cluster.location().replace("://", "://app:pw@"), EXPIRE=60)
+    key, target = key_on(cluster, 0), cluster.masters[1]
+    grant = here.lock(key).acquire()
+    source = cluster.begin_move(slot(key), target)
+    assert cluster.move_keys(slot(key), source, target) == 3
+    grant.extend(120)
+    cluster.end_move(slot(key), target)
+    with ThreadPoolExecutor() as pool:
+        lock = there.lock(key, wait=60)
+        waiting = pool.submit(lock.acquire)
+        eventually(lambda: registered_queues(there, lock))
+        grant.release()
+        waiting.result(30).release()
+    target.command("ACL", "SETUSER", "app", "-spublish", "-get")
+    with pytest.raises(LockBackendError, match=r"\+spublish"):
+        here.lock(key).acquire()

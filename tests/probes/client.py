@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import clock, locks
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.redis.server_errors import HINTS
+from django_redis_locks.backends.redis.server_errors import CLUSTER_HINTS, HINTS
 from django_redis_locks.backends.redis.slot_table import slot_of
 from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
@@ -69,6 +69,11 @@ def connections_of_this_loop(client: Locks) -> int:
 def rights_named_when_refused() -> list[str]:
     """The Redis permissions that the error message for a missing permission lists."""
     return [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
+
+
+def rights_named_on_a_cluster() -> list[str]:
+    """Those that the error message of a node of a Cluster lists."""
+    return [right for right in re.findall(r"\+([\w|]+)", CLUSTER_HINTS["NOPERM"]) if right != "select"]
 
 
 @contextmanager

@@ -71,6 +71,8 @@ class RedisBackend(Backend):
     supports = frozenset(FEATURES)
     fails_over = False
     """Whether another server may take over from one that fails."""
+    hints = HINTS
+    """What to do, for each code of an error."""
     sharded = False
     """Whether messages reach the subscribers of one node only, so that their number is right on a Cluster."""
     by_sha, by_source, prepared_head = staticmethod(by_sha), staticmethod(by_source), staticmethod(prepared_head)
@@ -257,7 +259,7 @@ class RedisBackend(Backend):
         code = error_code(error)
         if code in RECONNECT_CODES and self._subscriber is not None:
             self._subscriber.reconnect()
-        hint = SENTINEL_HINT if is_no_script_engine(error) else HINTS.get(code, "")
+        hint = SENTINEL_HINT if is_no_script_engine(error) else self.hints.get(code, "")
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{hint}"
         refusal = LockBackendError(
             text,

@@ -10,6 +10,7 @@ from .backend import RedisBackend
 from .redispy import Failure
 from .resp import ServerError, pack
 from .scripts import by_sha, by_source, prepared_head
+from .server_errors import CLUSTER_HINTS
 from .server_list import join_address
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class ClusterNode(RedisBackend):
     """
 
     fails_over = True
+    hints = CLUSTER_HINTS
     sharded = True
     by_sha = staticmethod(partial(by_sha, sharded=True))
     by_source = staticmethod(partial(by_source, sharded=True))

@@ -60,6 +60,9 @@ HINTS = {
     "MOVED": _CLUSTER_HINT,
 }
 
+CLUSTER_HINTS = HINTS | {"NOPERM": HINTS["NOPERM"] + "; on a Cluster +asking +cluster|slots +spublish +ssubscribe, too"}
+"""Those of a node of a Cluster."""
+
 
 _FAILOVER_ADVICE = (
     "The sentinels name another master down-after-milliseconds later, if they can; with a BACKEND_WAIT above that, callers wait "
