@@ -110,13 +110,7 @@ class SlotTable:
     def node_at(self, address: Address) -> ClusterNode:
         """Return the node at an announced address."""
         address = self._remap(address)
-        node = self._nodes.get(address)
-        if node is None:
-            with self._mutex:
-                node = self._nodes.get(address)
-                if node is None:
-                    node = self._nodes[address] = self._make_node(address)
-        return node
+        return self._nodes.get(address) or self._nodes.setdefault(address, self._make_node(address))
 
     def redirected(self, error: ServerError, asked: ClusterNode) -> tuple[int, ClusterNode]:
         """Return the slot and the node that a MOVED or ASK error names.
@@ -148,8 +142,9 @@ class SlotTable:
             self._reading = False
 
     def _refresh_now(self) -> None:
-        self._reading = False  # before: a slot may move while the table is read
-        self.refresh()
+        with self._mutex:  # one thread at most waits for it, however many requests fail
+            self._reading = False  # before: a slot may move while the table is read
+            self.refresh()
 
     def refresh(self) -> str:
         """Read the table. Callers that come meanwhile share the result.
@@ -191,9 +186,7 @@ class SlotTable:
         addresses = list(dict.fromkeys((*masters, *self._known, *map(self._remap, self._seeds))))
         for asked, address in enumerate(addresses):
             left = max(deadline - now(), 0.001)
-            node = self._nodes.get(address)
-            if node is None:
-                node = self._nodes.setdefault(address, self._make_node(address))
+            node = self._nodes.get(address) or self._nodes.setdefault(address, self._make_node(address))
             yield node, left / min(3, len(addresses) - asked)
 
     def _apply(self, reply: Any, asked: ClusterNode) -> None:

@@ -260,3 +260,39 @@ def test_slots_are_those_of_the_specification() -> None:
     assert slot_of("foo{}{bar}") == slot_of("foo{}{bar}")
     assert slot_of("foo{{bar}}zap") == slot_of("{bar")
     assert slot_of("foo{bar}{zap}") == slot_of("bar")
+
+
+def test_a_table_that_is_being_read_delays_no_redirection(
+    nodes: tuple[FakeNode, FakeNode], backend: ClusterBackend
+) -> None:
+    """A node that hangs while it tells the table would otherwise block the event loops, and collect a thread for each
+    request that fails meanwhile."""
+    first, second = nodes
+    release = threading.Event()
+    tell, begun = first.table, threading.Event()
+
+    def hang() -> bytes:
+        begun.set()
+        release.wait(0.8)
+        return tell()
+
+    backend.call(COMMAND)
+    first.table = second.table = hang  # type: ignore[method-assign]
+    try:
+        backend.table.refresh_soon()
+        assert begun.wait(5)
+        for _ in range(20):
+            backend.table.refresh_soon()
+            release.wait(0.005)
+        readers = [thread for thread in threading.enumerate() if thread.name == "django-redis-locks cluster"]
+        backend.table.node_at(("127.0.0.1", 1))
+        assert len(readers) <= 2
+        assert any(thread.is_alive() for thread in readers)
+    finally:
+        release.set()
+
+
+def test_a_missing_right_names_those_of_a_cluster(nodes: tuple[FakeNode, FakeNode], backend: ClusterBackend) -> None:
+    nodes[0].replies = [b"-NOPERM no permissions to run the 'spublish' command\r\n"]
+    with pytest.raises(LockBackendError, match=r"\+cluster\|slots.*\+spublish \+ssubscribe"):
+        backend.call(COMMAND)
