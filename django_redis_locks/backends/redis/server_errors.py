@@ -135,7 +135,7 @@ def is_demotion(error: ServerError) -> bool:
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"
-"""Error texts of Redis 7.0 and later for a script whose user lacks a right. They have no code NOPERM."""
+"""Error texts of Redis 7.0 and later for a script if the user lacks a right. They have no code NOPERM."""
 
 _code_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
 """Finds the code of an error inside a script in an error reply of Redis 6.2."""
