@@ -68,11 +68,7 @@ def connections_of_this_loop(client: Locks) -> int:
 
 def rights_named_when_refused() -> list[str]:
     """The Redis permissions that the error message for a missing permission lists."""
-    return [
-        right
-        for right in re.findall(r"\+(\w+)", HINTS["NOPERM"])
-        if right not in {"select", "cluster", "spublish", "ssubscribe"}
-    ]
+    return [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
 
 
 def rights_named_on_a_cluster() -> list[str]:

@@ -59,6 +59,9 @@ class ClusterSubscriber(Subscriber):
             callback()
         else:
             home.open(channel, callback)
+            if self._homes.get(channel) is not home:  # its slot has moved meanwhile
+                for moved in home.discard(channel):
+                    self.open(channel, moved)
 
     def wait(self, event: ThreadEvent, seconds: float, channel: str) -> None:
         home = self._homes.get(channel)

@@ -51,8 +51,7 @@ HINTS = {
     "WRONGPASS": _LOGIN_HINT,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
     "(+del +get +hdel +hmget +hset +pexpire +pttl +publish +pubsub +set +time +type +zadd +zcard +zcount +zpopmin +zrange +zrangebyscore +zrem +zrevrange +zrevrangebyscore +zscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
-    "&<KEY_PREFIX>:*; with OPTIONS['replicas'] the command WAIT, too; on a Cluster +cluster|slots, and +spublish +ssubscribe instead of "
-    "+publish +subscribe",
+    "&<KEY_PREFIX>:*; with OPTIONS['replicas'] the command WAIT, too",
     "NOREPLICAS": ". Fewer replicas are connected than its min-replicas-to-write requires",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "FENCE": ". Something else has written to the fence counter: delete its key, <KEY_PREFIX>:{0}:fence. Fences then continue "

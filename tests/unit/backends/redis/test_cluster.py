@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockBackendError
+from django_redis_locks.backends.redis import cluster_subscriber
 from django_redis_locks.backends.redis.cluster import ClusterBackend
 from django_redis_locks.backends.redis.cluster_route import MOST_REDIRECTIONS
 from django_redis_locks.backends.redis.slot_table import slot_of
@@ -251,6 +252,40 @@ def test_addresses_are_remapped(nodes: tuple[FakeNode, FakeNode]) -> None:
     )
     assert backend.call(COMMAND) == 6
     backend.close()
+
+
+def test_channel_that_moves_while_it_is_opened_is_opened_at_the_new_node(
+    backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H10] At the former node it would get no message."""
+    channel = "lock:{7}:inbox:"
+    table = backend.table
+    table.refresh()
+    other = table.node_at(("127.0.0.1", 1))
+    opened: list[tuple[Any, Any]] = []
+
+    class Home:
+        def __init__(self, node: Any, *_: object) -> None:
+            self.node = node
+            self.callbacks: list[Any] = []
+
+        def open(self, channel: str, callback: Any) -> None:
+            opened.append((self.node, callback))
+            if len(opened) == 1:
+                table.owners[slot_of(channel)] = other
+                table.on_change()
+            self.callbacks.append(callback)
+
+        def discard(self, channel: str) -> list[Any]:
+            found, self.callbacks = self.callbacks, []
+            return found
+
+    monkeypatch.setattr(cluster_subscriber, "ShardedSubscriber", Home)
+    subscriber: Any = backend.subscriber(None)  # type: ignore[arg-type]
+    callback = object()
+    subscriber.open(channel, callback)
+    assert opened[0][0] is not other
+    assert (other, callback) in opened
 
 
 def test_slots_are_those_of_the_specification() -> None:
