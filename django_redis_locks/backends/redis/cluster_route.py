@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .slot_table import SlotTable
 
 MOST_REDIRECTIONS: Final = 16
-"""The largest number of times that a command is redirected. A Cluster whose nodes disagree could do that for ever."""
+"""The largest number of times that a command is redirected. Nodes that disagree could do that for ever."""
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.1

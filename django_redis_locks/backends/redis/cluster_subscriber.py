@@ -59,7 +59,7 @@ class ClusterSubscriber(Subscriber):
             callback()
         else:
             home.open(channel, callback)
-            if self._homes.get(channel) is not home:  # its slot has moved meanwhile
+            if self._homes.get(channel) is not home:  # the slot has moved since
                 for moved in home.discard(channel):
                     self.open(channel, moved)
 

@@ -61,7 +61,7 @@ HINTS = {
 }
 
 CLUSTER_HINTS = HINTS | {"NOPERM": HINTS["NOPERM"] + "; on a Cluster +asking +cluster|slots +spublish +ssubscribe, too"}
-"""Those of a node of a Cluster."""
+"""The hints for a node of a Cluster."""
 
 
 _FAILOVER_ADVICE = (
