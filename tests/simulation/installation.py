@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 from random import random
 from threading import get_ident
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,9 @@ class Installation:
         self._server: Server | None = None
         self._thread = get_ident()
         self._getpid = os.getpid
+        self._forks_pid = forks.pid
+        self._start_thread = BackgroundThread._begin
+        self._here = owners.here
         self._number = count(1).__next__
 
     def _is_foreign(self) -> bool:
@@ -71,8 +75,27 @@ class Installation:
             return self._getpid()
         return self.scheduler.process.pid
 
+    def forks_pid(self) -> int:
+        """The id of the process. Another thread of the tests must not take a simulated process for its fork, and reset
+        its state."""
+        return self._getpid() if self._is_foreign() else self._forks_pid()
+
+    def sleep(self, seconds: float) -> None:
+        if self._is_foreign():
+            sleep(seconds)
+        else:
+            current().sleep(seconds)
+
+    @property
+    def owner(self) -> Any:
+        """The running thread, as the owner of locks, in place of ``here``."""
+        return self._here.owner if self._is_foreign() else current().owner
+
     def start_thread(self, daemon: BackgroundThread) -> None:
-        daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
+        if self._is_foreign():
+            self._start_thread(daemon)
+        else:
+            daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
 
     def __getitem__(self, alias: str) -> Locks:
         """The locks of the running process, in place of ``locks``."""
@@ -110,14 +133,6 @@ def _entering(scheduler: Scheduler) -> Callable[[Any], None]:
     return enter
 
 
-class Here:
-    """The running thread, as the owner of locks."""
-
-    @property
-    def owner(self) -> Any:
-        return current().owner
-
-
 class ForkAware:
     """The objects that a simulated fork resets: of the interpreter's engines, only that of the process."""
 
@@ -142,9 +157,9 @@ class FailOnLoggedError(logging.Handler):
         self._installation = installation
 
     def emit(self, record: logging.LogRecord) -> None:
-        scheduler = self._installation.scheduler
-        if scheduler is not None and record.exc_info and not isinstance(record.exc_info[1], Died):
-            scheduler.violation(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
+        installation = self._installation
+        if not installation._is_foreign() and record.exc_info and not isinstance(record.exc_info[1], Died):
+            installation.scheduler.violation(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
 
 
 def _calling(start: Callable[[BackgroundThread], None]) -> Callable[[BackgroundThread], None]:
@@ -167,10 +182,11 @@ def installed() -> Iterator[Installation]:
         (multi_acquire, "getpid", installation.getpid),
         (multi_release, "getpid", installation.getpid),
         (forks, "known_pid", forks.known_pid),
+        (forks, "pid", installation.forks_pid),
         (forks, "_aware", ForkAware(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
-        (maintenance, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
-        (owners, "here", Here()),
+        (maintenance, "time", SimpleNamespace(sleep=installation.sleep)),
+        (owners, "here", installation),
         (tokens._tokens, "_source", tokens._tokens._source),
         (local_queues, "random", installation.random),
         (multi_acquire, "random", installation.random),

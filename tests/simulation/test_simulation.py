@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
 
+from django_redis_locks.core import forks, owners
 from tests.simulation import cache_mutations, job_mutations, latch_mutations, lock_mutations, permit_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
 from tests.simulation.known_defects import FIXED_DEFECTS, KNOWN_DEFECTS, KnownDefect
@@ -46,7 +49,7 @@ def test_simulation_of_random_seeds_violates_no_rule(world: str, chunk: int, rec
         for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
             outcome = simulation.run(world, seed)
             if outcome.problems:
-                pytest.fail(str(simulation.run(world, seed, verbose=True)))
+                pytest.fail(f"{outcome}\n\nAgain, with its trace:\n{simulation.run(world, seed, verbose=True)}")
             outcomes.append(outcome)
     medians = Medians.of(outcomes)
     record_property("simulation", [world, len(outcomes), medians.effects, medians.processes, medians.faults])
@@ -63,6 +66,27 @@ def test_simulation_of_one_seed_twice_gives_the_same_trace(world: str) -> None:
     with simulator() as simulation:
         for seed in range(20):
             assert trace(simulation, seed) == trace(simulation, seed), seed
+
+
+def test_simulation_is_not_disturbed_by_a_thread_of_another_test() -> None:
+    """Such as a maintenance thread that still cleans up at a server which has ended."""
+    log, ended = logging.getLogger("django_redis_locks"), threading.Event()
+
+    def disturb() -> None:
+        while not ended.wait(0.001):
+            forks.pid()
+            owners.current_owner()
+            log.error("not of the simulation", exc_info=ValueError())
+
+    with simulator() as simulation:
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        try:
+            problems = [problem for seed in range(100) for problem in simulation.run("lock", seed).problems]
+        finally:
+            ended.set()
+            thread.join()
+    assert not problems
 
 
 @pytest.mark.parametrize("world", WORLDS)
