@@ -58,10 +58,13 @@ class ClusterSubscriber(Subscriber):
         if home is None:  # the waiters poll until a request finds the node
             callback()
         else:
-            home.open(channel, callback)
-            if self._homes.get(channel) is not home:  # the slot has moved since
-                for moved in home.discard(channel):
-                    self.open(channel, moved)
+            self._open_at(home, channel, callback)
+
+    def _open_at(self, home: ShardedSubscriber, channel: str, callback: Callable[[], object]) -> None:
+        home.open(channel, callback)
+        if self._homes.get(channel) is not home:  # the slot has moved since
+            for moved in home.discard(channel):
+                self.open(channel, moved)
 
     def wait(self, event: ThreadEvent, seconds: float, channel: str) -> None:
         home = self._homes.get(channel)
@@ -86,7 +89,7 @@ class ClusterSubscriber(Subscriber):
                     continue
                 waiting = home.discard(channel)
                 other = self._homes[channel] = self._subscriber_at(node)
-                opened.append(partial(other.open, channel, partial(self._on_moved, waiting)))
+                opened.append(partial(self._open_at, other, channel, partial(self._on_moved, waiting)))
         for call in opened:
             call()
 

@@ -120,7 +120,7 @@ class SlotTable:
         """
         *_, slot, address = str(error).split()
         host, _, port = address.rpartition(":")
-        return int(slot), self.node_at((host or asked.address[0], int(port)))
+        return int(slot), self.node_at((_host(host) or asked.address[0], int(port)))
 
     def move(self, slot: int, node: ClusterNode) -> None:
         """Record that a slot has moved, and read the whole table in the background: other slots may have moved, too."""
@@ -209,7 +209,7 @@ class SlotTable:
 
 def _host(name: Any) -> str:
     """Return an announced host; "" if it is that of the node which was asked."""
-    text = name.decode() if isinstance(name, bytes) else ""
+    text = name.decode() if isinstance(name, bytes) else name or ""
     return "" if text == "?" else text
 
 
