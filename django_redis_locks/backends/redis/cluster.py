@@ -72,7 +72,7 @@ class ClusterBackend(Backend):
         self.identity = cluster_url.identity(nodes)
         self._node = f"{self.identity} {access_digest(location, options)}"
         self.location = mask_password(location)
-        self._timeout = tuning.socket_timeout
+        self._timeout = options.get("socket_timeout") or tuning.socket_timeout
         self.table = SlotTable(nodes.hosts, make_node, remap, self.location, self._timeout)
         self._subscriber: ClusterSubscriber | None = None
 
@@ -87,12 +87,11 @@ class ClusterBackend(Backend):
         return self._node
 
     def call(self, command: Command[Any]) -> Any:
-        return self._call_until(command, now() + self._timeout)
-
-    def _call_until(self, command: Command[Any], deadline: float, failure: LockBackendError | None = None) -> Any:
-        """Execute a command, which was sent before if there is a ``failure``."""
         forks.pid()
-        route = Route(self.table, command, deadline)
+        return self._follow(Route(self.table, command, now() + self._timeout), command)
+
+    def _follow(self, route: Route, command: Command[Any], failure: LockBackendError | None = None) -> Any:
+        """Execute a command, which was sent to the first node of the route before if there is a ``failure``."""
         while True:
             node = route.node
             try:
@@ -156,16 +155,23 @@ class ClusterBackend(Backend):
                 replies[number] = reply
 
         _at_once([partial(call_node, node, numbers) for node, numbers in by_node.items()])
-        for number, reply in enumerate(replies):
-            if isinstance(reply, LockBackendError) and now() < deadline:
-                if code_of(reply) in REDIRECTIONS - {"CLUSTERDOWN"}:
-                    try:
-                        replies[number] = self._call_until(commands[number], deadline, reply)
-                    except LockBackendError as failure:
-                        replies[number] = failure
-                elif reply.unreachable:
-                    self.table.refresh_soon()
+        for node, numbers in by_node.items():
+            for number in numbers:
+                if isinstance(reply := replies[number], LockBackendError) and now() < deadline:
+                    route = Route(self.table, commands[number], deadline, node)
+                    replies[number] = self._after_failure(route, commands[number], reply)
         return replies
+
+    def _after_failure(self, route: Route, command: Command[Any], failure: LockBackendError) -> Any:
+        """Return the reply to a redirected command of a batch, or the failure."""
+        if code_of(failure) in REDIRECTIONS - {"CLUSTERDOWN"}:
+            try:
+                return self._follow(route, command, failure)
+            except LockBackendError as other:
+                return other
+        if failure.unreachable:
+            self.table.refresh_soon()
+        return failure
 
     def probe(self) -> None:
         if failure := self.table.refresh():

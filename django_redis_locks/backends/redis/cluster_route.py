@@ -12,6 +12,7 @@ from .slot_table import slot_of
 if TYPE_CHECKING:
     from ...core.commands import Command
     from ...core.errors import LockBackendError
+    from .cluster_node import ClusterNode
     from .resp import ServerError
     from .slot_table import SlotTable
 
@@ -30,7 +31,8 @@ class Route:
     Args:
         table: the slots.
         command: the command.
-        deadline: until when a command with keys on two nodes is repeated, on the machine's clock.
+        deadline: until when the command is sent again, on the machine's clock; after it only to the next node.
+        node: the first node; by default the one that has the slot.
 
     Attributes:
         node: the next node.
@@ -42,14 +44,16 @@ class Route:
 
     __slots__ = ("_deadline", "_pause", "_redirections", "_relocated", "_slot", "_table", "asking", "node")
 
-    def __init__(self, table: SlotTable, command: Command[Any], deadline: float) -> None:
+    def __init__(
+        self, table: SlotTable, command: Command[Any], deadline: float, node: ClusterNode | None = None
+    ) -> None:
         self._table = table
         self._slot = slot_of(command.keys[0])
         self._deadline = deadline
         self._redirections = 0
         self._relocated = False
         self._pause = FIRST_PAUSE
-        self.node = table.owner(self._slot)
+        self.node = node or table.owner(self._slot)
         self.asking = False
 
     def after(self, error: LockBackendError) -> float | None:
@@ -61,7 +65,7 @@ class Route:
         """
         code = code_of(error)
         self.asking = False
-        if code in {"MOVED", "ASK"} and self._redirections < MOST_REDIRECTIONS:
+        if code in {"MOVED", "ASK"} and self._may_follow():
             self._redirections += 1
             cause: ServerError = error.__cause__  # type: ignore[assignment]
             try:
@@ -76,13 +80,17 @@ class Route:
         if code == "TRYAGAIN" and (left := self._deadline - now()) > 0:
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
             self.node = self._table.owners[self._slot] or self.node
+            self._redirections = 0  # the target of a slot that moves answers so, too
             return min(pause, left)
         if error.unreachable:
-            if not error.outcome_unknown and not self._relocated:
+            if not error.outcome_unknown and not self._relocated and now() < self._deadline:
                 self._relocated = True
                 return None
             self._table.refresh_soon()
         raise error
+
+    def _may_follow(self) -> bool:
+        return not self._redirections or (self._redirections < MOST_REDIRECTIONS and now() < self._deadline)
 
     def relocate(self) -> bool:
         """Return whether another node has the slot now."""

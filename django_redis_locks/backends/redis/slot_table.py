@@ -36,7 +36,7 @@ class SlotTable:
     """The nodes of one Cluster, by their slots.
 
     Args:
-        seeds: the nodes that LOCATION names.
+        seeds: the nodes that LOCATION names, as this process reaches them.
         make_node: returns the backend of the node at an address.
         remap: returns the address at which this process reaches a node, from the one that the Cluster announces.
         location: the LOCATION without its password, for messages.
@@ -183,7 +183,7 @@ class SlotTable:
         """Yield the nodes to ask, those that have slots first, and the seconds in which each must answer."""
         masters = [node.address for node in self.masters]
         random.shuffle(masters)
-        addresses = list(dict.fromkeys((*masters, *self._known, *map(self._remap, self._seeds))))
+        addresses = list(dict.fromkeys((*masters, *self._known, *self._seeds)))
         for asked, address in enumerate(addresses):
             left = max(deadline - now(), 0.001)
             node = self._nodes.get(address) or self._nodes.setdefault(address, self._make_node(address))

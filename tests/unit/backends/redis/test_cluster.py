@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,8 @@ COMMAND: Command[Any] = Command("lock/inspect", (KEY, "lock:{7}:w:a"), InspectLo
 
 
 class FakeNode(socketserver.ThreadingTCPServer):
-    """Sends the next of ``replies``, and the last one again and again. ``requests`` has the commands that it received."""
+    """Sends the next of ``replies``, and the last one again and again, after ``delay`` seconds. ``requests`` has the
+    commands that it received."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -39,6 +41,7 @@ class FakeNode(socketserver.ThreadingTCPServer):
         self.replies: list[bytes] = [b":1\r\n"]
         self.requests: list[str] = []
         self.tables = 0
+        self.delay = 0.0
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
@@ -68,6 +71,7 @@ class _Handler(socketserver.BaseRequestHandler):
         node.requests.append(word)
         if word == "ASKING":
             return b"+OK\r\n"
+        time.sleep(node.delay)
         return node.replies.pop(0) if len(node.replies) > 1 else node.replies[0]
 
     def _receive(self) -> bytes:
@@ -176,6 +180,17 @@ def test_a_move_that_never_ends_is_reported_as_passing(
     assert len(first.requests) < 40
 
 
+def test_a_move_whose_target_lacks_a_key_is_waited_for(
+    nodes: tuple[FakeNode, FakeNode], backend: ClusterBackend, call: Call
+) -> None:
+    """[L22] The source says ASK of an absent key, and the target TRYAGAIN, as long as the slot moves."""
+    first, second = nodes
+    first.replies = [redirection("ASK", second)]
+    second.replies = [TRYAGAIN]
+    with pytest.raises(LockBackendError, match="TRYAGAIN"):
+        call(backend, COMMAND)
+
+
 @pytest.mark.parametrize("word", ["MOVED", "ASK"])
 def test_redirections_are_limited(
     nodes: tuple[FakeNode, FakeNode], backend: ClusterBackend, call: Call, word: str
@@ -189,6 +204,16 @@ def test_redirections_are_limited(
     assert (error.transient, error.outcome_unknown) == (True, False)
     sent = [request for node in nodes for request in node.requests if request != "ASKING"]
     assert len(sent) <= MOST_REDIRECTIONS + 2  # call_many sends one more before
+
+
+def test_redirections_end_with_the_time_of_the_call(nodes: tuple[FakeNode, FakeNode], backend: ClusterBackend) -> None:
+    """A call of a slow Cluster takes no multiple of its time limit."""
+    first, second = nodes
+    first.replies, second.replies = [redirection("MOVED", second)], [redirection("MOVED", first)]
+    first.delay = second.delay = 0.4
+    with pytest.raises(LockBackendError, match="MOVED"):
+        backend.call(COMMAND)
+    assert len(first.requests) + len(second.requests) <= 4
 
 
 def test_a_cluster_that_is_down_is_asked_again_by_the_caller(
@@ -240,16 +265,13 @@ def test_nodes_that_are_all_away_are_named(
     assert "secret" not in str(caught.value)
 
 
-def test_addresses_are_remapped(nodes: tuple[FakeNode, FakeNode]) -> None:
-    """For nodes behind a translation of addresses: LOCATION has the address that the process reaches, too."""
-    first, second = nodes
-    first.replies = [b"-ERR the inner address\r\n"]
-    second.replies = [b":6\r\n"]
-    moved = {("127.0.0.1", first.port): ("127.0.0.1", second.port)}
-    backend = ClusterBackend(
-        f"redis+cluster://127.0.0.1:{first.port}",
-        {"address_remap": lambda address: moved.get(address, address)},
-    )
+def test_announced_addresses_are_remapped(nodes: tuple[FakeNode, FakeNode]) -> None:
+    """For nodes behind a translation of addresses. LOCATION has those that the process reaches."""
+    inner, outer = nodes
+    outer.replies = [b":6\r\n"]
+    inner.stop()
+    moved = {("127.0.0.1", inner.port): ("127.0.0.1", outer.port)}
+    backend = ClusterBackend(f"redis+cluster://127.0.0.1:{outer.port}", {"address_remap": moved.__getitem__})
     assert backend.call(COMMAND) == 6
     backend.close()
 
