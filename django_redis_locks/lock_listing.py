@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from .core.arguments import validate_choice
 from .core.digests import digest_of
 from .core.keys import escaped_in, unescape
-from .primitives.shared.index import Entries, all_entries, entries, inspecting_many
+from .primitives.shared.index import Entries, all_entries, entries, inspecting, inspecting_many
 from .primitives.shared.lock_info import LockInfo, info_of
 from .primitives.shared.record_values import queued_index
 
@@ -46,6 +46,7 @@ class Page:
         next: the cursor of the next page; None on the last page.
         partial: True if there are more than ``MOST`` locks; the others were neither searched nor sorted.
         indexed: False if ``INDEX`` is off for this alias, so that no locks are listed.
+        unreachable: the nodes of a Cluster that can't be reached, each with the reason. Their locks are missing.
     """
 
     rows: list[LockInfo]
@@ -53,6 +54,7 @@ class Page:
     next: int | None
     partial: bool = False
     indexed: bool = True
+    unreachable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,13 @@ class Counts:
         held: held locks, and running jobs.
         expired: leases that ended without a release within the last hour.
         queued: jobs that haven't started.
+        unreachable: the nodes of a Cluster that can't be reached, each with the reason. Their locks aren't counted.
     """
 
     held: int
     expired: int
     queued: int = 0
+    unreachable: tuple[str, ...] = ()
 
 
 STATES: dict[str, tuple[str, ...]] = {
@@ -118,13 +122,28 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
     _check_range("cursor", cursor, 0, sys.maxsize)
     if not client.settings.index:
         return Page([], 0, None, indexed=False)
+    unreachable: list[str] = []
+    page = yield from _page(client, match, state, column, descending, limit, cursor, unreachable)
+    return replace(page, unreachable=tuple(unreachable))
+
+
+def _page(
+    client: Locks,
+    match: str,
+    state: Choice,
+    column: str,
+    descending: bool,
+    limit: int,
+    cursor: int,
+    unreachable: list[str],
+) -> Program[Page]:
     parts = [index_part for part in STATES[state] for index_part in _index_parts(client, part)]
     if state in ("held", "expired", "queued") and not match and column == "lease_left":  # the order of the indexes
-        page = yield from _first_entries(parts, cursor, limit, descending)
-        rows = yield from _reading(client, page.found, page.at)
+        page = yield from _first_entries(parts, unreachable, cursor, limit, descending)
+        rows = yield from _reading(client, unreachable, page.found, page.at)
         return Page(_filter_state(rows, state), page.total, _next(cursor, limit, page.total))
     most = MOST * len(STATES[state])
-    pages = yield from all_entries(parts, MOST, most)
+    pages = yield from all_entries(parts, unreachable, MOST, most)
     entry_of = {entry.lock: entry for page in pages for entry in page.found}
     now = max(page.at for page in pages)
     found = list(entry_of.values())
@@ -137,18 +156,20 @@ def listing(client: Locks, match: str, state: Choice, order: str, limit: int, cu
     sort_key = _ENTRY_COLUMNS.get(column)
     if sort_key is not None and state != "overdue":  # only the locks of the page need to be read
         found.sort(key=sort_key, reverse=descending)
-        rows = yield from _reading(client, found[cursor : cursor + limit], now)
+        rows = yield from _reading(client, unreachable, found[cursor : cursor + limit], now)
         return Page(_filter_state(rows, state), len(found), _next(cursor, limit, len(found)), partial)
-    rows = _filter_state((yield from _reading(client, found, now)), state)
+    rows = _filter_state((yield from _reading(client, unreachable, found, now)), state)
     rows.sort(key=COLUMNS[column], reverse=descending)
     return Page(rows[cursor : cursor + limit], len(rows), _next(cursor, limit, len(rows)), partial)
 
 
-def _first_entries(parts: list[tuple[str, str]], cursor: int, limit: int, descending: bool) -> Program[Entries]:
+def _first_entries(
+    parts: list[tuple[str, str]], unreachable: list[str], cursor: int, limit: int, descending: bool
+) -> Program[Entries]:
     """Return the entries of one page, in the order of the indexes."""
     if len(parts) == 1:
         return (yield from entries(*parts[0], cursor, limit, last_first=descending))
-    pages = yield from all_entries(parts, cursor + limit, last_first=descending)
+    pages = yield from all_entries(parts, unreachable, cursor + limit, last_first=descending)
     found = sorted((entry for page in pages for entry in page.found), key=lambda entry: entry.ends, reverse=descending)
     total = sum(page.total for page in pages)
     return Entries(max(page.at for page in pages), total, found[cursor : cursor + limit])
@@ -188,18 +209,19 @@ def _matcher(match: str) -> Callable[[Entry], bool]:
     return lambda entry: fnmatchcase(unescape(escaped_in(entry.lock)).casefold(), pattern)
 
 
-def _reading(client: Locks, found: list[Entry], now: float) -> Program[list[LockInfo]]:
-    inspections = yield from inspecting_many([entry.lock for entry in found])
+def _reading(client: Locks, unreachable: list[str], found: list[Entry], now: float) -> Program[list[LockInfo]]:
+    inspections = yield from inspecting_many([entry.lock for entry in found], unreachable)
     return [
         _info(client, unescape(escaped_in(entry.lock)), inspection, now, entry.ends)
         for entry, inspection in zip(found, inspections, strict=True)
+        if inspection is not None
     ]
 
 
 def finding(client: Locks, key: str) -> Program[LockInfo]:
     """Return one lock, held or free."""
     lock = client.listed(key).keys.lock
-    (inspection,) = yield from inspecting_many([lock])
+    inspection = yield from inspecting(lock)
     return _info(client, unescape(escaped_in(lock)), inspection)
 
 
@@ -210,12 +232,13 @@ def _info(client: Locks, key: str, inspection: Inspection, now: float = 0.0, end
 def counting(client: Locks) -> Program[Counts]:
     """Return the numbers of locks."""
     totals = dict.fromkeys(STATES["all"], 0)
+    unreachable: list[str] = []
     if client.settings.index:
         parts = [(kind, part) for kind in totals for part in _index_parts(client, kind)]
-        pages = yield from all_entries([part for _, part in parts], 0)
+        pages = yield from all_entries([part for _, part in parts], unreachable, 0)
         for (kind, _), page in zip(parts, pages, strict=True):
             totals[kind] += page.total
-    return Counts(totals["held"], totals["ended"], totals["queued"])
+    return Counts(totals["held"], totals["ended"], totals["queued"], tuple(unreachable))
 
 
 def _check_range(what: str, value: object, least: int, most: int) -> None:

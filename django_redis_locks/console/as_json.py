@@ -50,11 +50,16 @@ def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
     return {
         "locks": [of_lock(row) for page in pages.values() for row in page.rows],
         "aliases": {
+            **errors(down),
             **{
-                alias: {"total": page.total, "partial": page.partial, "indexed": page.indexed}
+                alias: {
+                    "total": page.total,
+                    "partial": page.partial,
+                    "indexed": page.indexed,
+                    "unreachable": page.unreachable,
+                }
                 for alias, page in pages.items()
             },
-            **errors(down),
         },
     }
 

@@ -43,7 +43,7 @@ class Console:
     err: Any
     json: bool = False
     down: dict[str, str] = field(default_factory=dict)
-    """The errors of aliases that are down, by alias."""
+    """The errors of aliases that are down, entirely or in part, by alias."""
 
     def say(self, *lines: str) -> None:
         """Write lines of the result. With ``json`` they go to ``err``, beside the document."""
@@ -79,6 +79,11 @@ class Console:
                     raise
                 self.down[alias] = str(error)
         return found
+
+    def add_unreachable(self, alias: str, reasons: Sequence[str]) -> None:
+        """Count an alias as down if a part of its store can't be reached, for these reasons."""
+        if reasons:
+            self.down[alias] = _("the result is incomplete: %s") % ", ".join(reasons)
 
     def code(self, found: object) -> int:
         """The exit code: ``DOWN`` if any alias is down, else ``OK`` if anything was found, else ``NO``."""

@@ -119,7 +119,10 @@ def _described_holder(info: LockInfo, holder: Holder) -> str:
 
 
 def _read(console: Console, options: Options) -> dict[str, Page]:
-    return console.ask_each(aliases_of(options), lambda alias: _all_of(alias, options))
+    pages = console.ask_each(aliases_of(options), lambda alias: _all_of(alias, options))
+    for alias, page in pages.items():
+        console.add_unreachable(alias, page.unreachable)
+    return pages
 
 
 def _all_of(alias: str, options: Options) -> Page:
@@ -127,12 +130,13 @@ def _all_of(alias: str, options: Options) -> Page:
     left = options["limit"]
     chosen: dict[str, Any] = {name: options[name] for name in ("match", "state", "order")}
     page = inspection.held(alias, **chosen, limit=min(left, inspection.LONGEST_PAGE))
-    rows = page.rows
+    rows, unreachable = page.rows, dict.fromkeys(page.unreachable)
     while page.next is not None and page.next < options["limit"]:
         left = options["limit"] - page.next
         page = inspection.held(alias, **chosen, limit=min(left, inspection.LONGEST_PAGE), cursor=page.next)
         rows += page.rows
-    return replace(page, rows=rows)
+        unreachable |= dict.fromkeys(page.unreachable)
+    return replace(page, rows=rows, unreachable=tuple(unreachable))
 
 
 def _lines(pages: Mapping[str, Page]) -> Iterator[str]:

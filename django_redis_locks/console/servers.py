@@ -44,17 +44,20 @@ def stats(console: Console, options: Options) -> int:
     found = console.ask_each(
         aliases_of(options), lambda alias: _Stats(inspection.counts(alias), diagnosis.facts(alias))
     )
+    for alias, stats in found.items():
+        console.add_unreachable(alias, stats.counts.unreachable)
     if console.json:
         answers = {
             alias: {
                 "held": stats.counts.held,
                 "expired": stats.counts.expired,
                 "queued": stats.counts.queued,
+                "unreachable": stats.counts.unreachable,
                 "server": as_json.of_facts(stats.facts),
             }
             for alias, stats in found.items()
         }
-        console.document({"aliases": {**answers, **as_json.errors(console.down)}})
+        console.document({"aliases": as_json.errors(console.down) | answers})
     else:
         for alias, stats in found.items():
             console.say(distinct(alias), *pairs(_lines_of(stats)), "")

@@ -265,7 +265,7 @@ def run_between_index_reads(patch: pytest.MonkeyPatch, count: int, action: Calla
     """Read the indexes one by one, and run the action once this number of them is read."""
     reads: list[object] = []
 
-    def one_by_one(commands: Sequence[Command[Any]]) -> Any:
+    def one_by_one(commands: Sequence[Command[Any]], unreachable: object = None) -> Any:
         values = []
         for command in commands:
             values.append((yield from retry_command(command))[0])

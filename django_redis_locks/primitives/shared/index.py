@@ -119,12 +119,18 @@ def entries(index: str, which: str, first: int, most: int, *, last_first: bool =
 
 
 def all_entries(
-    parts: Sequence[tuple[str, str]], each: int, most: float = inf, *, last_first: bool = False
+    parts: Sequence[tuple[str, str]],
+    unreachable: list[str],
+    each: int,
+    most: float = inf,
+    *,
+    last_first: bool = False,
 ) -> Program[list[Entries]]:
     """Read the entries of several indexes, all of them at once, each sorted by the end of the leases.
 
     Args:
         parts: the key of each index, and which of its entries, as of ``entries``.
+        unreachable: gets the reasons if a part of the store can't be reached. Its indexes count as empty.
         each: the largest number of entries to return from each index.
         most: the number of entries after which no more are read.
         last_first: sort in descending order.
@@ -137,16 +143,24 @@ def all_entries(
         commands = [
             Command("index/page", parts[n][:1], step, _parse_page) for n, step in zip(unread, steps, strict=True)
         ]
-        pages: list[Entries] = yield from retry_commands(commands)
-        for n, page in zip(unread, pages, strict=True):
+        replies: list[Entries | None] = yield from retry_commands(commands, unreachable=unreachable)
+        pages = {n: page for n, page in zip(unread, replies, strict=True) if page is not None}
+        for n, page in pages.items():
             found[n] = Entries(page.at, page.total, found[n].found + page.found)
-        unread = [n for n, page in zip(unread, pages, strict=True) if len(page.found) == size > 0]
+        unread = [n for n, page in pages.items() if len(page.found) == size > 0]
         unread = [n for n in unread if len(found[n].found) < each]
     return [Entries(part.at, part.total, part.found[:each]) for part in found]
 
 
-def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
-    """Inspect these locks, given by their keys in the store."""
+def inspecting(lock: str) -> Program[Inspection]:
+    """Inspect one lock, given by its key in the store."""
+    (inspection,), _, _ = yield from retry_command(_inspect([lock]))
+    return inspection  # type: ignore[no-any-return]
+
+
+def inspecting_many(locks: Sequence[str], unreachable: list[str]) -> Program[list[Inspection | None]]:
+    """Inspect these locks, given by their keys in the store. The result has None for those in a part of the store that can't
+    be reached; ``unreachable`` gets the reasons."""
     buckets: dict[str, list[int]] = {}
     for number, lock in enumerate(locks):
         buckets.setdefault(lock.partition("}")[0], []).append(number)
@@ -155,10 +169,11 @@ def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
         for numbers in buckets.values()
         for begin in range(0, len(numbers), INSPECT_BATCH)
     ]
-    replies = yield from retry_commands([_inspect([locks[number] for number in batch]) for batch in batches])
+    commands = [_inspect([locks[number] for number in batch]) for batch in batches]
+    replies = yield from retry_commands(commands, unreachable=unreachable)
     found: list[Any] = [None] * len(locks)
     for batch, reply in zip(batches, replies, strict=True):
-        for number, inspection in zip(batch, reply, strict=True):
+        for number, inspection in zip(batch, reply or (), strict=reply is not None):
             found[number] = inspection
     return found
 

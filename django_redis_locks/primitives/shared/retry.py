@@ -128,8 +128,14 @@ def retry_command(
             return reply, sent, outcome_unknown
 
 
-def retry_commands(commands: Sequence[Command[Any]], until: float = inf) -> Program[list[Any]]:
+def retry_commands(
+    commands: Sequence[Command[Any]], until: float = inf, unreachable: list[str] | None = None
+) -> Program[list[Any]]:
     """Send independent commands together, and repeat those that fail, not after ``until``. Return the value of each.
+
+    Args:
+        unreachable: gets the reasons if only a part of the store can't be reached. The values of its commands are None
+            then, and they aren't repeated: their servers may be away for long.
 
     Raises:
         LockBackendError: the store refuses, or an attempt wasn't answered.
@@ -140,9 +146,24 @@ def retry_commands(commands: Sequence[Command[Any]], until: float = inf) -> Prog
         return [(yield from retry_command(commands[0], until))[0]]
     sent = clock.now()
     values = yield SendCommands(commands)
+    if all(isinstance(value, LockBackendError) for value in values):
+        unreachable = None  # the whole store
     for number, value in enumerate(values):
         if isinstance(value, LockBackendError):
-            values[number] = (yield from retry_command(commands[number], until, first=FirstReply(sent, value)))[0]
+            latest = until if unreachable is None or not _is_away(value) else sent
+            try:
+                values[number] = (yield from retry_command(commands[number], latest, first=FirstReply(sent, value)))[0]
+            except LockBackendError as failure:
+                if unreachable is None or not _is_away(failure):
+                    raise
+                values[number] = None
+                if (reason := str(failure.args[0])) not in unreachable:
+                    unreachable.append(reason)
         elif isinstance(value, BaseException):
             raise value
     return values  # type: ignore[no-any-return]
+
+
+def _is_away(failure: LockBackendError) -> bool:
+    """Return whether a command failed because its server can't be reached, or isn't replaced yet."""
+    return failure.unreachable or failure.awaits_failover

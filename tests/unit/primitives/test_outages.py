@@ -13,12 +13,12 @@ import pytest
 from django_redis_locks import LockBackendError, LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core.commands import Command
-from django_redis_locks.core.effects import Sleep
+from django_redis_locks.core.effects import ReportUnreachable, Sleep
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.load_commands import clear_command
-from django_redis_locks.primitives.shared.retry import retry_command
+from django_redis_locks.primitives.shared.retry import retry_command, retry_commands
 from tests.unit.primitives.scenario import Scenario
 
 DOWN = ["down"] * 99
@@ -191,3 +191,24 @@ def test_forked_child_forgets_the_outage_of_its_parent(scenario: Scenario, monke
     scenario.process.backend.outcomes.clear()
     monkeypatch.setattr(os, "getpid", lambda: 4711)
     assert scenario.process.lock().acquire(timeout=0)
+
+
+def test_part_that_is_away_is_not_asked_again_and_a_part_that_refuses_is() -> None:
+    """Of commands that are sent together. If all parts are away, the first failure is raised."""
+    commands = [Command("index/page", (f"i{number}",), None, lambda reply: reply) for number in range(3)]
+    reasons: list[str] = []
+    program = retry_commands(commands, unreachable=reasons)
+    next(program)
+    refused = LockBackendError("loading", transient=True)
+    away = [LockBackendError("away", transient=True, unreachable=True) for _ in commands]
+    assert type(program.send([1, refused, away[0]])) is Sleep
+    assert program.send(None) is commands[1]
+    assert type(program.send(2)) is ReportUnreachable
+    with pytest.raises(StopIteration) as end:
+        program.send(30.0)
+    assert (end.value.value, reasons) == ([1, 2, None], ["away"])
+    program = retry_commands(commands, unreachable=reasons)
+    next(program)
+    assert type(program.send(away)) is ReportUnreachable
+    with pytest.raises(LockBackendError, match="away"):
+        program.send(0.0)
