@@ -181,7 +181,7 @@ class LockHandler(LockMaker):
         found = read(alias, table[alias])
         return Locks(found, self._engine_of(found.backend, found.location, found.options))
 
-    def _engine_of(self, backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
+    def _engine_of(self, backend: type[Backend], location: Any, options: Mapping[str, Any]) -> Engine:
         """Return the engine of a store. Aliases with equal settings share it."""
         key = (backend, location, repr(sorted(options.items())))
         with self._mutex.rlock:
@@ -198,6 +198,6 @@ locks = LockHandler()
 on_settings_change(locks.reset)
 
 
-def engine_of(backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
+def engine_of(backend: type[Backend], location: Any, options: Mapping[str, Any]) -> Engine:
     """Return the engine of a store, for packages that use the store without an alias."""
     return locks._engine_of(backend, location, options)

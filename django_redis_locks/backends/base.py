@@ -6,7 +6,7 @@ A backend and the primitives share only ``Command.name`` and the format of the r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from ..core.errors import LockBackendError
 from ..core.prepared import PreparedCommand
@@ -111,11 +111,17 @@ class Backend:
     """The number of parts that keys are divided into; the keys of one command belong to one part. It may differ between
     the stores of a class: then ``__init__`` sets it."""
 
-    def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
+    lists_servers: ClassVar = False
+    """Whether ``LOCATION`` is a list of addresses."""
+
+    fences: bool = True
+    """Whether grants have a fence."""
+
+    def __init__(self, location: Any, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         raise NotImplementedError
 
     @classmethod
-    def validation_error(cls, location: str, options: Mapping[str, Any]) -> str | None:
+    def validation_error(cls, location: Any, options: Mapping[str, Any]) -> str | None:
         """Return what is wrong with these settings, as one sentence, or None. Does no I/O."""
         try:
             cls(location, options)
@@ -132,6 +138,10 @@ class Backend:
     def compatibility_warning(cls) -> str | None:
         """Return why this backend may not work with the installed packages, as one sentence, or None."""
         return None
+
+    def tuned(self, tuning: Tuning) -> Tuning:
+        """Return the tuning of an engine on this store."""
+        return tuning
 
     def call(self, command: Command[Any]) -> Any:
         """Execute a command once and return the raw reply.

@@ -27,7 +27,7 @@ class AliasSettings:
 
     alias: str
     backend: type[Backend]
-    location: str = field(repr=False)  # these two may hold passwords
+    location: Any = field(repr=False)  # these two may hold passwords
     options: Mapping[str, Any] = field(repr=False)
     key_prefix: str
     lease: int

@@ -13,6 +13,7 @@ from ..core import durations
 from ..core.arguments import SYNONYMS, validate_choice, validate_flag, validate_limit
 from ..core.holder import FIELDS
 from ..core.suggestions import closest, hint
+from ..core.tuning import REDLOCK_TIMEOUT
 from . import cache_settings, decorator_options, overrides
 from .overrides import PER_NAME
 from .schema import DEFAULTS, ON_BACKEND_ERROR, PLANNED, SETTING, VERSION_WARNING, Problem
@@ -192,9 +193,11 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 
 def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> Iterator[Problem]:
-    if isinstance(entry["LOCATION"], list | tuple):
+    if isinstance(entry["LOCATION"], list | tuple) and not backend.lists_servers:
         yield Problem(
-            "E006", f"{where}: LOCATION is one URL.", "Several servers for one alias come in a later version."
+            "E006",
+            f"{where}: LOCATION is one URL.",
+            "Sentinels are listed in one URL; independent servers need the BACKEND of a Redlock.",
         )
         return
     if entry["CACHE"] is not None:
@@ -206,6 +209,9 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
             id, message = problem
             yield Problem(id, f"{where}: CACHE {message}", "Set LOCATION instead.")
             return
+    elif backend.lists_servers:
+        yield from _servers(entry, where, backend)
+        return
     elif entry["LOCATION"] is not None and not isinstance(entry["LOCATION"], str):
         yield Problem("E005", f"{where}: LOCATION is a URL, not {type(entry['LOCATION']).__name__}.")
         return
@@ -215,16 +221,42 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
         id = "E032" if "argument" in error or "option" in error else "E005"
         yield Problem(id, f"{where}: {error}.")
     elif cache_settings.shares_database(location, options):
+        yield _shared_with_cache(where)
+
+
+def _servers(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> Iterator[Problem]:
+    """Check the servers of a Redlock."""
+    location, options = location_of(entry)
+    error = backend.validation_error(location, options)
+    if error is not None:
+        id = "E032" if "argument" in error or "option" in error else "E006"
+        yield Problem(id, f"{where}: {error}.")
+        return
+    for url in location:
+        if cache_settings.shares_database(url, options):
+            yield _shared_with_cache(where)
+            break
+    timeout, lease = options.get("socket_timeout", REDLOCK_TIMEOUT), entry.get("EXPIRE")
+    if isinstance(timeout, int | float) and isinstance(lease, int | float) and timeout > lease / 3:
         yield Problem(
-            "W010",
-            f"{where} shares its database with a cache.",
-            "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
+            "W116",
+            f"{where}: OPTIONS['socket_timeout'] is above a third of EXPIRE: {timeout:g} against {lease:g} seconds.",
+            "A silent server may use up the lease before a majority has granted it. Set a shorter time, such as 0.2.",
         )
 
 
-def location_of(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _shared_with_cache(where: str) -> Problem:
+    return Problem(
+        "W010",
+        f"{where} shares its database with a cache.",
+        "cache.clear() deletes the locks with the values: give the locks their own database, or their own server.",
+    )
+
+
+def location_of(entry: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the address and the options of the backend, from the entry itself or from the cache in its ``CACHE``."""
     if entry["CACHE"] is None:
-        return entry["LOCATION"] or "", dict(entry["OPTIONS"])
+        location = entry["LOCATION"] or ""
+        return tuple(location) if isinstance(location, list) else location, dict(entry["OPTIONS"])
     location, options = cache_settings.connection_settings(entry["CACHE"])
     return location, {**options, **entry["OPTIONS"]}

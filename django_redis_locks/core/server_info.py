@@ -19,7 +19,8 @@ class Facts:
         address: its address, without a password.
         round_trip: the seconds that one request took on an open connection.
         role: "master" or "replica".
-        mode: "standalone", "cluster" for one node or all masters of a Cluster, or "sentinel" if sentinels named the server.
+        mode: "standalone", "cluster" for one node or all masters of a Cluster, "sentinel" if sentinels named the server, or
+            "redlock" for a majority of servers.
         ahead: the seconds by which its clock is ahead of this process's clock.
         database: an id of the database; it is equal if two addresses lead to the same database.
         denied: the rights that locks need and that this user lacks, as ``ACL SETUSER`` spells them, and the commands
@@ -42,6 +43,8 @@ class Facts:
         masters: the addresses of a Cluster's nodes that have slots.
         unreplicated: those of them that have no replica.
         unreachable: those that can't be asked, each with the reason.
+        members: the properties of each server of a Redlock that answered.
+        silent: why the others didn't.
     """
 
     server: str
@@ -73,6 +76,8 @@ class Facts:
     masters: tuple[str, ...] = ()
     unreplicated: tuple[str, ...] = ()
     unreachable: tuple[str, ...] = ()
+    members: tuple[Facts, ...] = ()
+    silent: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -35,6 +35,10 @@ LONGEST_LEASE: Final = 10 * 365 * 86400.0
 """Ten years. A longer lease is a mistake, and PEXPIRE has a limit."""
 
 
+REDLOCK_TIMEOUT: Final = 0.5
+"""The default ``socket_timeout`` of the servers of a Redlock, in seconds. A silent server is waited for so long only until it
+is known to be down, or a majority has answered."""
+
 BACKEND_WAIT: Final = 2.0
 """How long requests to an unreachable server are retried, unless the settings say otherwise."""
 

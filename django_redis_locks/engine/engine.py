@@ -57,7 +57,7 @@ class Engine:
 
     def __init__(self, backend: Backend, tuning: Tuning = DEFAULT) -> None:
         self.backend = backend
-        self.tuning = tuning
+        self.tuning = tuning = backend.tuned(tuning)
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         notify_waiters = partial(queues.notify_waiters, engine=self)
         self.outage = outage_of(backend.node) if backend.fails_as_one else Unshared()

@@ -46,7 +46,7 @@ IN_ALIAS_ONLY: list[Problem] = [
     ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' isn't a lock backend", ""),
     ("E005", {"LOCATION": "localhost:6379"}, "isn't the URL of a Redis server", ""),
     ("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", ""),
-    ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version"),
+    ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "need the BACKEND of a Redlock"),
     ("E007", {"LOCATION": URL, "CACHE": "default"}, "LOCATION and CACHE", "Keep one"),
     ("E008", {"CACHE": "nowhere"}, "CACHE 'nowhere' isn't in CACHES", "Set LOCATION"),
     ("E008", {"CACHE": ["default"]}, "isn't in CACHES", "Set LOCATION"),

@@ -1,0 +1,101 @@
+"""Rounds: one request to each member at once. A round ends when enough of the replies have arrived; later ones are
+handled when they arrive."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.errors import LockBackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import TypeAlias
+
+    from .members import Request
+
+UNANSWERED: Final = type("Unanswered", (), {"__repr__": lambda self: "UNANSWERED"})()
+"""Stands for a reply that hasn't arrived."""
+
+NOT_ASKED: Final = type("NotAsked", (), {"__repr__": lambda self: "NOT_ASKED"})()
+"""Stands for the reply of a member that isn't asked in this round."""
+
+Replies: TypeAlias = "Sequence[Any]"
+"""For each member its raw reply, its ``LockBackendError``, ``UNANSWERED`` or ``NOT_ASKED``."""
+
+Merging: TypeAlias = "Generator[Ask, Replies, Any]"
+"""A program that yields rounds and returns the raw reply of the majority."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """The requests of one round.
+
+    Attributes:
+        requests: for each member its request; None if it isn't asked.
+        enough: returns whether these replies are sufficient.
+        token: the token of a hold, whose requests each member gets in order; "" for requests without an order.
+        late: called with the number of a member and a reply that arrives after the end of the round. It returns a request
+            to send to that member, or None.
+        still_wanted: called immediately before a request is sent. If it returns False, nothing is sent.
+        releases: the seconds for which the request is repeated to a member that doesn't answer; 0 for no repetition.
+    """
+
+    requests: list[Request | None]
+    enough: Callable[[Replies], bool]
+    token: str = ""
+    late: Callable[[int, Any], Request | None] | None = None
+    still_wanted: Callable[[], bool] | None = None
+    releases: float = 0.0
+
+
+class Round:
+    """The replies to an ``Ask``, from several threads or tasks. ``on_enough`` is called once, in any thread."""
+
+    def __init__(self, ask: Ask, on_enough: Callable[[], object]) -> None:
+        self._ask = ask
+        self._on_enough = on_enough
+        self._mutex = threading.Lock()
+        self._replies = [NOT_ASKED if request is None else UNANSWERED for request in ask.requests]
+        self._closed = self._ended = False
+
+    def record(self, number: int, reply: Any) -> Request | None:
+        """Record the reply of a member. If the round has ended, return what is to be sent to that member then."""
+        with self._mutex:
+            if self._closed:
+                return self._ask.late(number, reply) if self._ask.late is not None else None
+            self._replies[number] = reply
+            if self._ended or not (UNANSWERED not in self._replies or self._ask.enough(self._replies)):
+                return None
+            self._ended = True
+        self._on_enough()
+        return None
+
+    def check(self) -> None:
+        """End a round that asks no member."""
+        with self._mutex:
+            if self._ended or UNANSWERED in self._replies:
+                return
+            self._ended = True
+        self._on_enough()
+
+    @property
+    def closed(self) -> bool:
+        """Whether its caller has continued."""
+        return self._closed
+
+    def close(self) -> Replies:
+        """End the round and return its replies."""
+        with self._mutex:
+            self._closed = True
+            return list(self._replies)
+
+
+def answers(replies: Replies) -> list[Any]:
+    """Return the replies that aren't errors."""
+    return [
+        reply
+        for reply in replies
+        if reply is not UNANSWERED and reply is not NOT_ASKED and not isinstance(reply, LockBackendError)
+    ]
