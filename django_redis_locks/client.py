@@ -253,8 +253,7 @@ class Locks(LockMaker):
 
     def _default_options(self, overrides: Overrides) -> LockOptions:
         """Return the options of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
-        settings = self.settings
-
+        settings, backend = self.settings, self.engine.backend
         max_hold = first_given(overrides.max_hold, settings.max_hold)
         return LockOptions(
             lease=first_given(overrides.lease, settings.lease),
@@ -266,7 +265,8 @@ class Locks(LockMaker):
             on_lost=None,
             after_release=open_transactions.warn_if_open,
             backend_wait=first_given(overrides.backend_wait, settings.backend_wait),
-            replicas=self.engine.backend.replicas,
+            replicas=backend.replicas,
+            fenced=backend.fences,
         )
 
     def _lock_options(

@@ -282,7 +282,11 @@ def _fence_of(grant: Grant) -> int:
     """Return the fence of a grant. Raises if the grant is known to be lost, even if the row would accept its fence: a
     later holder may have read the row already."""
     grant.ensure_held()
-    return cast("int", grant.fence)
+    if grant.fence is None:
+        raise TypeError(
+            f"the lock {grant.name!r} has no fence to compare: its alias has OPTIONS['fence'] False. Leave that option out"
+        )
+    return grant.fence
 
 
 def _grants_of_caller() -> list[Grant]:

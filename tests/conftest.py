@@ -137,6 +137,21 @@ def sentinel_location(sentinel_group: SentinelGroup) -> str:
     return sentinel_group.location()
 
 
+@pytest.fixture(scope="session")
+def redlock_servers(redis_executable: None) -> Iterator[list[RedisServer]]:
+    """Five independent servers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(RedisServer()) for _ in range(5)]
+
+
+@pytest.fixture
+def redlock_location(redlock_servers: list[RedisServer]) -> list[str]:
+    """The LOCATION of the shared servers of a Redlock, flushed."""
+    for server in redlock_servers:
+        server.flush()
+    return [server.url() for server in redlock_servers]
+
+
 @pytest.fixture
 def make_server(redis_executable: None) -> Iterator[Callable[..., RedisServer]]:
     """`make_server(maxmemory="5mb")` starts a server for one test. Underscores stand for the hyphens of redis.conf."""

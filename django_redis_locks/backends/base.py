@@ -84,6 +84,7 @@ FEATURES: Final = {
     "records": "records need Redis",
     "rwlocks": "read-write locks need Redis",
     "semaphores": "semaphores need Redis",
+    "wakes": "wake-ups of waiters need Redis",
 }
 """What a backend may lack, with the stores that have it: the beginning of the message for one that doesn't."""
 

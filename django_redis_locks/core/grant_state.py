@@ -61,8 +61,10 @@ class GrantState:
 
     @property
     def fence(self) -> int | None:
-        """The fencing token, or None if the grant isn't ``protected``. It grows with every hold of the key."""
-        return self.hold.fence
+        """The fencing token, or None if the grant isn't ``protected``, or the store has no fences. It grows with every hold
+        of the key."""
+        hold = self.hold
+        return hold.fence if hold.fenced else None
 
     @property
     def held(self) -> bool:

@@ -54,6 +54,9 @@ class Hold:
     forcible: ClassVar = True
     """Whether a forced release may end it, so that its process needs an inbox."""
 
+    fenced: ClassVar = True
+    """Whether its grants have a fence."""
+
     __slots__ = (
         "__weakref__",
         "address",
@@ -331,3 +334,11 @@ class Hold:
         """Report the loss. Return whether the holder must be notified."""
         events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))
         return True
+
+
+class UnfencedHold(Hold):
+    """A hold of a store whose fences don't grow over all its servers. The fence that it has names it in the store only."""
+
+    fenced = False
+
+    __slots__ = ()

@@ -20,6 +20,8 @@ from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, wait_for_renewal
 from tests.probes.engine import Event
 
+pytestmark = pytest.mark.needs("detach")
+
 
 def test_a_detached_hold_goes_on_at_another_owner_under_the_same_fence(
     face: Face, alice: Caller, bob: Caller, events: list[Event]

@@ -29,6 +29,7 @@ def of_a(counters: list[FenceCounter]) -> FenceCounter:
     return counters[crc32(b"a") % len(counters)]
 
 
+@pytest.mark.one_server
 def test_fences_shows_the_last_fence_and_changes_nothing(face: Face, alice: Caller) -> None:
     """For an unused store, its clock."""
     counter = of_a(alice(diagnosis.fences))

@@ -63,6 +63,7 @@ def tasks_of(page: inspection.Page) -> list[str | None]:
 # One lock
 
 
+@pytest.mark.needs("wakes")
 def test_a_held_lock_has_its_holder_lease_and_waiters(face: Face, alice: Caller, bob: Caller) -> None:
     """[F18] As the inspection shows it."""
     lock = face.lock("order:42", expire=60)

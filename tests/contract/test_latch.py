@@ -12,6 +12,8 @@ from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory, threads_only
 from tests.probes.engine import all_registered, ignore_wake_ups, lose_one_reply, waiters
 
+pytestmark = pytest.mark.needs("latches")
+
 
 @pytest.fixture
 def latch(face: Face) -> Latch:

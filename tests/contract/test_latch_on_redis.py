@@ -17,6 +17,8 @@ from tests.probes.engine import all_registered, waiters
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
+pytestmark = pytest.mark.needs("latches")
+
 LATCH, PARTICIPANTS, REQUESTS = "lock:{0}:k:import", "lock:{0}:p:import", "lock:{0}:n:import"
 
 

@@ -20,6 +20,8 @@ from django_redis_locks import (
 )
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, wait_until_prolonged
 
+pytestmark = pytest.mark.needs("rwlocks")
+
 measures_time = pytest.mark.exact("measures a wait")
 
 

@@ -10,6 +10,8 @@ import pytest
 from django_redis_locks import LockKeyError, LockLost, LockNotAcquired, LockNotOwned, Semaphore, inspection, locks
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, wait_until_prolonged
 
+pytestmark = pytest.mark.needs("semaphores")
+
 measures_time = pytest.mark.exact("measures a wait")
 
 

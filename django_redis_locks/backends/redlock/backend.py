@@ -33,6 +33,7 @@ POLL_JITTER: Final = 0.2
 ALLOWED: Final = (3, 5, 7)
 
 _REFUSED: Final = {
+    "detach": "can't have them, as a majority has no order of moves",
     "semaphores": "can't have them, as a majority isn't a count",
     "rwlocks": "can't have them, as a majority can't count readers",
     "records": "can't have them, as a majority has no order of writes",

@@ -12,7 +12,7 @@ from ...core import holder as holders
 from ...core.effects import Cleanup
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.grant import GrantedLock
-from ...core.hold import Hold, State
+from ...core.hold import Hold, State, UnfencedHold
 from .requests import ForeignValue
 from .retry import retry_command
 from .stored_object import StoredObject
@@ -39,7 +39,8 @@ class LockSpec(StoredObject):
     def __post_init__(self) -> None:
         options = self.options
         identity = self.lock_id, self.key, self.name, self.alias
-        self.new_hold = partial(self.steps.hold_type, *identity, options.lease, options.renew_for, options.on_lost)
+        hold_type = self.steps.hold_type if options.fenced else UnfencedHold
+        self.new_hold = partial(hold_type, *identity, options.lease, options.renew_for, options.on_lost)
 
     def holder_text(self, owner: Owner) -> str:
         """Return the description that is stored with a lock of this thread or task."""

@@ -49,6 +49,7 @@ class LockOptions:
         auto_release: False leaves the lock until its lease ends; this process forgets it at once.
         backend_wait: seconds for which a server that can't be reached is asked again.
         replicas: the number of replicas that must have a lock before its caller gets it.
+        fenced: grants have a fence.
         acquire_limits: retry limits of an acquire: it waits for a store that refuses, unless ``fail_open``.
         call_limits: retry limits of release, extend, inspection and forced release.
     """
@@ -68,6 +69,7 @@ class LockOptions:
     note: str | None = None
     wait_for_parent: bool = False
     replicas: int = 0
+    fenced: bool = True
     acquire_limits: RetryLimits = field(init=False)
     call_limits: RetryLimits = field(init=False)
     holder_extras: str = field(init=False)
