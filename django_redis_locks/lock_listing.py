@@ -188,7 +188,7 @@ def _next(cursor: int, limit: int, total: int) -> int | None:
 
 def _filter_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
     """Return the rows in this state, without locks that were released since the index was read."""
-    held = ("held", "overdue", "foreign")
+    held = ("held", "overdue", "foreign", "unclear")
     wanted = {"held": held, "all": (*held, "expired", "queued")}
     return [row for row in rows if row.state in wanted.get(state, (state,))]
 

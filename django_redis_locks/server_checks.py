@@ -64,6 +64,9 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
         return
     if facts.server == MEMORY:
         return
+    if facts.mode == "redlock":
+        yield from _of_redlock(where, facts, alias)
+        return
     yield from _of_server(where, facts, alias)
     yield from _of_data(where, facts)
     if facts.mode == "sentinel":
@@ -121,13 +124,17 @@ def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMes
         )
 
 
-def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+def _of_policy(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
     if facts.policy not in {"", "noeviction"}:
         yield _warning(
             "W102",
             f"{where}: {facts.name} has maxmemory-policy {facts.policy}.",
             "It may delete held locks. Set noeviction, or give the locks their own server.",
         )
+
+
+def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    yield from _of_policy(where, facts)
     note = ""
     if facts.appends is False:
         note = f"{facts.name} has no append-only file: a crash frees all locks while their holders continue."
@@ -139,6 +146,23 @@ def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
     if note:
         hint = "Set appendonly yes and appendfsync everysec, or reject writes with older fences in your database."
         yield checks.Info(f"{where}: {note}", hint=hint, id=f"{TAG}.W107")
+
+
+def _of_redlock(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
+    for silent in facts.silent:
+        problem, _, hint = silent.partition(". ")
+        yield _warning("W101", f"{where}: {problem}.", f"{hint}." if hint else "")
+    for member in facts.members:
+        yield from _of_server(where, member, alias)
+        yield from _of_policy(where, member)
+        if member.appends is False or member.syncs not in {"", "always"}:
+            syncs = f"appendfsync {member.syncs}" if member.appends else "no append-only file"
+            yield _warning(
+                "W117",
+                f"{where}: {member.name} has {syncs}: after a crash it has forgotten locks that it has granted.",
+                "Then two callers may hold one lock. Set appendonly yes and appendfsync always, or keep a server that has "
+                "crashed away for the longest lease.",
+            )
 
 
 def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:

@@ -39,6 +39,10 @@ STATES: dict[str, tuple[Any, Any]] = {
     "closed": (pgettext_lazy("latch", "closed"), gettext_lazy("A latch that isn't counted down yet.")),
     "open": (pgettext_lazy("latch", "open"), gettext_lazy("A latch that was counted down to 0.")),
     "free": (pgettext_lazy("lock", "free"), gettext_lazy("No process holds it.")),
+    "unclear": (
+        pgettext_lazy("lock", "unclear"),
+        gettext_lazy("A minority of the servers of a Redlock has it. No process holds it."),
+    ),
     "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("The store has something else under its key.")),
 }
 """The label and the explanation of each state."""

@@ -66,7 +66,8 @@ def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
 
 def of_facts(facts: Facts) -> Document:
     """The facts of a server."""
-    return asdict(facts) | {"denied": list(facts.denied)}
+    members = [of_facts(member) for member in facts.members]
+    return asdict(facts) | {"denied": list(facts.denied), "members": members, "silent": list(facts.silent)}
 
 
 def of_counter(counter: FenceCounter) -> Document:

@@ -35,7 +35,14 @@ def ping(console: Console, options: Options) -> int:
         console.document({"aliases": {**answers, **as_json.errors(console.down)}})
     elif found:
         header = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
-        console.say(*table([header, *(_ping_row(alias, facts) for alias, facts in found.items())]))
+        console.say(
+            *table(
+                [
+                    header,
+                    *(_ping_row(alias, one) for alias, facts in found.items() for one in facts.members or (facts,)),
+                ]
+            )
+        )
     return console.code(found)
 
 

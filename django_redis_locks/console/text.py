@@ -87,4 +87,5 @@ def states() -> dict[str, str]:
         "open": _("open"),
         "free": _("free"),
         "foreign": _("no lock"),
+        "unclear": _("unclear"),
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...core.commands import Command
+from ...core.steps.indexes import UNCLEAR
 from . import votes
 from .rounds import Ask, answers
 from .votes import majority_of
@@ -12,9 +13,6 @@ from .votes import majority_of
 if TYPE_CHECKING:
     from .quorum import Quorum
     from .rounds import Merging, Replies
-
-UNCLEAR: Final = 4
-"""The first element of what is found under a key that fewer members than a majority hold."""
 
 
 def _everywhere(quorum: Quorum, command: Command[Any]) -> Merging:

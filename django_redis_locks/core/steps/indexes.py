@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+UNCLEAR: Final = 4
+"""The first element of the reply for a lock that only a minority of the servers of a Redlock has. The holder follows."""
 
 
 class ReadIndex(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import ends_of, waiters_of
 from ...core.replies import parse_array, parse_int, parse_text
-from ...core.steps.indexes import InspectLocks, ReadIndex
+from ...core.steps.indexes import UNCLEAR, InspectLocks, ReadIndex
 from .mutex_steps import KIND, parse_inspected_lock
 from .permit_steps import PermitState, parse_inspect
 from .requests import ForeignValue
@@ -92,11 +92,13 @@ class Inspection:
         waiting: the number of processes' queues that wait for the lock.
         found: the holder, a record, a latch, permits, another value, or None if the lock is free.
         at: the store's clock, in seconds since 1970.
+        unclear: only a minority of several servers has the lock.
     """
 
     waiting: int
     found: Holder | ListedRecord | FoundLatch | PermitState | ForeignValue | None
     at: float
+    unclear: bool = False
 
 
 def entries(index: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
@@ -198,12 +200,15 @@ def _parse_page(reply: Any) -> Entries:
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
     found: Holder | ListedRecord | FoundLatch | PermitState | ForeignValue | None
+    unclear = bool(verdict) and verdict[0] == UNCLEAR
+    if unclear:
+        verdict = (0, *verdict[1:])
     try:
         kind, *details = verdict or [0]
         found = _parsers[kind](*details) if kind in _parsers else parse_inspected_lock(verdict)
     except PARSE_ERRORS:  # one malformed value must not fail the whole page
         found = ForeignValue("an unreadable value")
-    return Inspection(parse_int(waiting), found, now)
+    return Inspection(parse_int(waiting), found, now, unclear)
 
 
 def _parse_permits(reply: Any) -> PermitState | ForeignValue | None:

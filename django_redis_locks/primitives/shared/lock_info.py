@@ -23,9 +23,12 @@ from .rwlock_steps import RWLOCK
 if TYPE_CHECKING:
     from .index import Inspection
 
-State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "closed", "open", "free", "foreign"]
+State: TypeAlias = Literal[
+    "held", "overdue", "expired", "queued", "done", "closed", "open", "free", "foreign", "unclear"
+]
 """The state of a lock: ``"held"``; ``"overdue"``, held for longer than its ``max_hold``; ``"expired"``, its lease ended
-without a release within the last hour; ``"free"``; or ``"foreign"``, its key holds a value that isn't a lock.
+without a release within the last hour; ``"free"``; ``"foreign"``, its key holds a value that isn't a lock; or
+``"unclear"``, a minority of the servers of a Redlock has it, so that it isn't held.
 
 The state of a job: ``"held"`` while it runs; ``"queued"`` until it starts; or ``"done"`` while its record is kept.
 
@@ -156,7 +159,7 @@ def info_of(
         alias,
         key,
         name,
-        "overdue" if held_for > longest else "held",
+        "unclear" if inspection.unclear else "overdue" if held_for > longest else "held",
         holder=found,
         held_for=held_for,
         lease_left=found.lease_left,
