@@ -12,7 +12,7 @@ from ...core.commands import Command
 from ...core.errors import LockBackendError
 from ...core.keys import waiters_of
 from ...core.replies import parse_text
-from ...core.steps.locks import AcquireLock, AdoptLock, InspectLock, RaiseFence, ReleaseLock, RenewLocks
+from ...core.steps.locks import AcquireLock, AdoptLock, InspectLock, RaiseFence, ReleaseLock, RenewLocks, TransferLock
 from . import votes
 from .rounds import NOT_ASKED, UNANSWERED, Ask, answers
 from .votes import count, decided, fence_granted, is_granted, majority_of
@@ -263,16 +263,16 @@ def _retake(
     _, _, fence, since, described = votes.merged_holder(group, 1)
     holder = parse_text(described)
     counter = quorum.counter_of(lock)
-    acquire = AcquireLock(token, lease, holder)
-    commands = [Command("lock/acquire", (lock, counter, *index), acquire, raw)]
-    if quorum.fenced:
-        age = max(0, round(1000 * clock.wall()) - int(since or 0))
-        adopt = AdoptLock(lease, token, int(fence), age, holder)
-        commands += [
-            Command("fence/raise", (counter,), RaiseFence(int(fence)), raw),
-            Command("lock/adopt", keys, adopt, raw),
-        ]
-    yield Ask(_to(quorum, tuple(commands), lost), _all_answered, token, still_wanted=partial(quorum.is_renewing, token))
+    # An acquire gives it a new fence, which a transfer to its token replaces
+    passing = f"{token}~"
+    age = max(0, round(1000 * clock.wall()) - int(since or 0))
+    transfer = TransferLock(passing, token, lease, 0, int(fence), age, holder)
+    commands = (
+        Command("lock/acquire", (lock, counter, *index), AcquireLock(passing, lease, holder), raw),
+        Command("fence/raise", (counter,), RaiseFence(int(fence)), raw),
+        Command("lock/transfer", keys, transfer, raw),
+    )
+    yield Ask(_to(quorum, commands, lost), _all_answered, token, still_wanted=partial(quorum.is_renewing, token))
 
 
 # Inspection, and what operators do
