@@ -60,6 +60,7 @@ LOCAL = {
         "refusal",
         "together",
         "why_unsupported",
+        "tuned",
     },
 }
 """Methods without an asynchronous counterpart: they do no I/O, or only a background thread calls them. Programs

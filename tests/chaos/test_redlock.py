@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -45,7 +45,7 @@ class Counter:
         self._mutex = threading.Lock()
         self._threads = [threading.Thread(target=self._work) for _ in range(threads)]
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

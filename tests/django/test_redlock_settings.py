@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.core.checks import CheckMessage, run_checks
 
 from django_redis_locks import InvalidLockBackend, LockBackendError, LockLost, diagnosis, inspection, locks
-from django_redis_locks.checks import check_settings
 from django_redis_locks.fencing import fenced_update
-from django_redis_locks.server_checks import check_servers
 from tests.django.test_server_checks import ids
 from tools.redis_server import RedisServer
 
@@ -48,6 +47,10 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
 ]
 
 
+def run(*, deploy: bool) -> list[CheckMessage]:
+    return run_checks(tags=["redis_locks"], include_deployment_checks=deploy)
+
+
 def entry(location: Any, **more: Any) -> dict[str, Any]:
     return {"default": {"BACKEND": BACKEND, "LOCATION": location, **more}}
 
@@ -59,7 +62,7 @@ def test_wrong_servers_are_said_in_one_sentence(
     settings.REDIS_LOCKS = entry(location, OPTIONS=options)
     with pytest.raises(InvalidLockBackend) as raised:
         locks.lock("a")
-    (message,) = check_settings()
+    (message,) = run(deploy=False)
     assert ids([message]) == [id]
     assert text in message.msg
     assert message.msg in str(raised.value)
@@ -68,7 +71,7 @@ def test_wrong_servers_are_said_in_one_sentence(
 
 def test_locations_are_masked(settings: Any) -> None:
     settings.REDIS_LOCKS = entry(URLS)
-    assert check_settings() == []
+    assert run(deploy=False) == []
     assert "hunter" not in repr(locks["default"])
     assert repr(locks["default"]).count("me:***@") == 5
 
@@ -77,7 +80,7 @@ def test_locations_are_masked(settings: Any) -> None:
 def test_long_timeout_is_W116(settings: Any, timeout: float | None, lease: float, warned: bool) -> None:
     options = {} if timeout is None else {"socket_timeout": timeout}
     settings.REDIS_LOCKS = entry(URLS, EXPIRE=lease, OPTIONS=options)
-    assert ids(check_settings()) == ["W116"] * warned
+    assert ids(run(deploy=False)) == ["W116"] * warned
 
 
 def test_each_server_is_checked(settings: Any, redlock_servers: list[RedisServer], closed_port: int) -> None:
@@ -86,7 +89,7 @@ def test_each_server_is_checked(settings: Any, redlock_servers: list[RedisServer
     urls = [server.url() for server in redlock_servers[:2]]
     try:
         settings.REDIS_LOCKS = entry([*urls, f"redis://me:hunter2@127.0.0.1:{closed_port}/0"])
-        messages = sorted(check_servers(), key=lambda message: str(message.id))
+        messages = sorted(run(deploy=True), key=lambda message: str(message.id))
     finally:
         redlock_servers[0].command("CONFIG", "SET", "appendonly", "no", "appendfsync", "everysec")
     assert ids(messages) == ["W101", "W117"]
@@ -154,7 +157,6 @@ def test_what_a_majority_cant_have_is_refused(settings: Any) -> None:
         lambda: locks.fair_lock("a"),
         lambda: locks.rwlock("a"),
         lambda: locks.multi_lock("a", "b"),
-        lambda: locks.attach("text"),
     ]
     for make in makers:
         with pytest.raises(InvalidLockBackend, match="RedlockBackend can't have them"):

@@ -135,6 +135,7 @@ def _(names: Names) -> None:
 
 @after(
     "howto/operations:cluster",
+    "howto/operations:redlock",
     "howto/operations:sentinel",
     "howto/testing:settings",
     "howto/testing:xdist",

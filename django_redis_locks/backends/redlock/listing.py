@@ -26,7 +26,7 @@ def _everywhere(quorum: Quorum, command: Command[Any]) -> Merging:
 def read_index(quorum: Quorum, command: Command[Any]) -> Merging:
     """``index/page``: the entries of all members, each with the last end of its lease."""
     _, offset, most, last_first = command.args
-    wanted = Command(command.name, command.keys, command.args._replace(offset=0, most=offset + most), command.parse)
+    wanted = Command("index/page", command.keys, command.args._replace(offset=0, most=offset + most), command.parse)
     replies = answers((yield from _everywhere(quorum, wanted)))
     ends: dict[Any, float] = {}
     for _, _, *pairs in replies:

@@ -302,7 +302,7 @@ def force_release(quorum: Quorum, command: Command[Any]) -> Merging:
     """``lock/force_release``: released everywhere, if any member has the hold. The hold with a fence is that of a holder of
     which one member has this fence: members that granted it late, or all of them without common fences, have others."""
     args = command.args._replace(request_fence=0)
-    requests = _to(quorum, (Command(command.name, command.keys, args, raw),))
+    requests = _to(quorum, (Command("lock/force_release", command.keys, args, raw),))
     if args.fence != "":
         shown = Command("lock/inspect", command.keys[:1], InspectLock("lock"), raw)
         found = yield Ask(_to(quorum, (shown,)), _all_answered)
@@ -310,7 +310,7 @@ def force_release(quorum: Quorum, command: Command[Any]) -> Merging:
             raise votes.no_majority(quorum.location, found)
         holders = {reply[4] for reply in answers(found) if reply and reply[0] == 0 and int(reply[2]) == int(args.fence)}
         requests = [
-            (Command(command.name, command.keys, args._replace(fence=int(reply[2])), raw),)
+            (Command("lock/force_release", command.keys, args._replace(fence=int(reply[2])), raw),)
             if _is_answer(reply) and reply and reply[0] == 0 and reply[4] in holders
             else None
             for reply in found

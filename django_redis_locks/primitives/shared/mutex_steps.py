@@ -7,9 +7,9 @@ Each step may be repeated without another effect, and none shortens the lease of
 - renew: extend the lease if the key has this token.
 
 Source: the lock on one server in Redis' documentation ("Distributed Locks with Redis"): a random token that is set with
-an expiry, and compared before it is deleted. Redlock, the algorithm for several servers on the same page, isn't
-implemented: like this lock, it can't stop a holder that was paused until its lease had ended, and it also relies on the
-clocks of the servers (Kleppmann, "How to do distributed locking", 2016). Fences protect against such a holder.
+an expiry, and compared before it is deleted. Redlock, the algorithm for several servers on the same page, is
+``backends.redlock``. Like this lock, it can't stop a holder that was paused until its lease had ended, and it also relies on
+the clocks of the servers (Kleppmann, "How to do distributed locking", 2016). Fences protect against such a holder.
 """
 
 from __future__ import annotations
