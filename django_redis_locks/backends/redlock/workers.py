@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core import patching
@@ -43,24 +43,29 @@ class Threads:
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
-        self._wakeup = threading.Condition(threading.Lock())
-        self._jobs: deque[Callable[[], object]] = deque()
-        self._idle = self._running = 0
+        self._mutex = threading.Lock()
+        self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._free = 0
+        """The threads that wait for a job, without those whose job is in the queue already."""
+        self._in_line = 0
+        """The jobs in the queue for which there is no thread yet."""
+        self._running = 0
 
     def start(self, job: Callable[[], object]) -> None:
-        with self._wakeup:
-            self._jobs.append(job)
-            if len(self._jobs) <= self._idle:
-                self._wakeup.notify()
+        self._jobs.put(job)
+        with self._mutex:
+            if self._free:
+                self._free -= 1
                 return
             if self._running >= MOST_THREADS:
+                self._in_line += 1
                 return
             self._running += 1
         try:
             patching.check()
             threading.Thread(target=self._work, name="django-redis-locks redlock", daemon=True).start()
         except RuntimeError:  # a limit of threads, or the end of the interpreter
-            with self._wakeup:
+            with self._mutex:
                 self._running -= 1
                 last = self._running == 0
             if last:
@@ -74,18 +79,27 @@ class Threads:
 
     def _work(self) -> None:
         while True:
-            with self._wakeup:
-                while not self._jobs:
-                    self._idle += 1
-                    notified = self._wakeup.wait(IDLE_SECONDS)
-                    self._idle -= 1
-                    if not notified and not self._jobs:
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._mutex:
+                    if self._free:
+                        self._free -= 1
                         self._running -= 1
                         return
-                job = self._jobs.popleft()
+                continue  # a job is on its way
             job()
             del job  # else it stays in memory until the next one
+            with self._mutex:
+                if self._in_line:
+                    self._in_line -= 1
+                else:
+                    self._free += 1
 
     def _run_all(self) -> None:
-        while self._jobs:
-            self._jobs.popleft()()
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return
+            job()
