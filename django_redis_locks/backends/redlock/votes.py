@@ -82,10 +82,11 @@ def largest_group(replies: Replies) -> list[list[Any]]:
 
 
 def merged_holder(group: list[list[Any]], needed: int) -> list[Any]:
-    """Return one reply for a group: that with the most frequent fence, as a server that granted the lock later has a fence
-    of its own, and the time until fewer than ``needed`` members have the hold."""
+    """Return one reply for a group: that with the most frequent fence, or the smallest of these, as a server that granted the
+    lock late has a larger one of its own, and the time until fewer than ``needed`` members have the hold."""
     lefts = sorted((int(reply[1]) for reply in group), reverse=True)
-    fence, _ = Counter(int(reply[2]) for reply in group).most_common(1)[0]
+    fences = Counter(int(reply[2]) for reply in group)
+    fence = max(fences, key=lambda fence: (fences[fence], -fence))
     since = next(reply[3] for reply in group if int(reply[2]) == fence)
     return [0, lefts[min(needed, len(lefts)) - 1], fence, since, group[0][4]]
 

@@ -252,6 +252,22 @@ async def test_renewal_retakes_a_server_that_restarted_empty(world: World) -> No
 
 
 @story
+async def test_fence_of_a_hold_stays_when_the_servers_that_have_it_restart(world: World) -> None:
+    """Two servers granted it late, with fences of their own; two of the other three restart empty."""
+    client = world.client()
+    world.servers[0].request_takes, world.servers[1].request_takes = slow(0.2), slow(0.3)
+    granted = await client.acquire("t")
+    await asyncio.sleep(0.5)
+    for server in world.servers:
+        server.request_takes = slow(0.001)
+    for server in world.servers[2:4]:
+        server.restart_empty()
+    assert (await client.renew("t"))[0] is True
+    assert granted
+    assert (await client.holder())[2] == granted[0]
+
+
+@story
 async def test_released_lock_isnt_retaken(world: World) -> None:
     """The release is sent while the renewal is about to acquire the lock again on an empty server."""
     client = world.client()
