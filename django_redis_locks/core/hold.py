@@ -337,7 +337,7 @@ class Hold:
 
 
 class UnfencedHold(Hold):
-    """A hold of a store whose fences don't grow over all its servers. The fence that it has names it in the store only."""
+    """A hold without a fence for its caller: that of the store only names it there, and doesn't grow over all its servers."""
 
     fenced = False
 

@@ -1,7 +1,7 @@
 """``RedlockBackend``: locks on a majority of independent Redis or Valkey servers.
 
 Each step of a mutex is sent to all servers at once, and counts as carried out when a majority has done so. A server that
-doesn't answer isn't a server whose lock is taken: without a majority of answers every step raises ``LockBackendError``.
+doesn't answer isn't a lock that is taken: without a majority of answers every step raises ``LockBackendError``.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Ask:
     Attributes:
         requests: for each member its request; None if it isn't asked.
         enough: returns whether these replies are sufficient.
-        token: the token of a hold, whose requests each member gets in order; "" for requests without an order.
+        token: the token of a hold: each member gets its requests in order; "" for requests without an order.
         late: called with the number of a member and a reply that arrives after the end of the round. It returns a request
             to send to that member, or None.
         still_wanted: called immediately before a request is sent. If it returns False, nothing is sent.

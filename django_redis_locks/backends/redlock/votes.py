@@ -102,7 +102,7 @@ def merged_busy(replies: Replies) -> list[Any]:
 
 
 def foreign_reply(replies: Replies) -> list[Any] | None:
-    """Return the reply of a member whose key holds something that is no lock, or None."""
+    """Return the reply of a member that has something else than a lock under the key, or None."""
     found = (reply for reply in answers(replies) if isinstance(reply, list | tuple) and reply and reply[0] == -1)
     return next(map(list, found), None)
 

@@ -46,7 +46,7 @@ class Threads:
         self._mutex = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._free = 0
-        """The threads that wait for a job, without those whose job is in the queue already."""
+        """The number of threads that wait for a job, minus the jobs in the queue for them."""
         self._in_line = 0
         """The jobs in the queue for which there is no thread yet."""
         self._running = 0
