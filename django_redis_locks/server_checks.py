@@ -59,8 +59,7 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     try:
         facts = diagnosis.facts(alias)
     except LockBackendError as error:
-        problem, _, hint = str(error.args[0]).partition(". ")
-        yield _warning("W101", f"{where}: {problem}.", f"{hint}." if hint else "")
+        yield _of_outage(where, str(error.args[0]))
         return
     if facts.server == MEMORY:
         return
@@ -71,11 +70,21 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
     yield from _of_data(where, facts)
     if facts.mode == "sentinel":
         yield from _of_sentinels(where, facts)
-    if facts.masters:
+    if facts.members:
         yield from _of_cluster(where, facts)
     if facts.failover_after is not None:
         yield from _of_failover(where, facts.failover_after, alias)
     yield from _shared_databases(where, facts, alias)
+
+
+def _of_outage(where: str, reason: str) -> checks.CheckMessage:
+    problem, _, hint = reason.partition(". ")
+    return _warning("W101", f"{where}: {problem}.", f"{hint}." if hint else "")
+
+
+def _of_unreachable(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    for reason in facts.unreachable:
+        yield _of_outage(where, reason)
 
 
 def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
@@ -91,7 +100,7 @@ def _of_server(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMes
             f"{where}: {facts.name} is a replica.",
             "Locks can't be acquired there, and some may be missing after a failover. Set LOCATION to the master.",
         )
-    if facts.mode == "cluster" and not facts.masters:
+    if facts.mode == "cluster" and not facts.members:
         yield _warning(
             "W105",
             f"{where}: {facts.name} is a node of a Redis Cluster.",
@@ -149,9 +158,7 @@ def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
 
 
 def _of_redlock(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
-    for silent in facts.silent:
-        problem, _, hint = silent.partition(". ")
-        yield _warning("W101", f"{where}: {problem}.", f"{hint}." if hint else "")
+    yield from _of_unreachable(where, facts)
     for member in facts.members:
         yield from _of_server(where, member, alias)
         yield from _of_policy(where, member)
@@ -194,8 +201,7 @@ def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
 
 
 def _of_cluster(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
-    for problem in facts.unreachable:
-        yield _warning("W101", f"{where}: a node of {facts.address} can't be asked. {problem}.", "")
+    yield from _of_unreachable(where, facts)
     if facts.server == "Redis" and _version(facts) < SHARDED_CHANNELS:
         yield _warning(
             "W103",
@@ -208,10 +214,11 @@ def _of_cluster(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
             f"{where}: {facts.name} has cluster-require-full-coverage yes.",
             "If one master fails, all locks fail until its replica takes over. Set it to no on each node.",
         )
-    if facts.unreplicated:
+    unreplicated = [master.name for master in facts.members if master.replicas == 0]
+    if unreplicated:
         yield _warning(
             "W115",
-            f"{where}: masters of {facts.name} have no replica: {', '.join(facts.unreplicated)}.",
+            f"{where}: masters of {facts.name} have no replica: {', '.join(unreplicated)}.",
             "If one of them fails, no node takes over its slots. Start replicas.",
         )
 

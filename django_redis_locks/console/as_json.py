@@ -67,7 +67,11 @@ def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
 def of_facts(facts: Facts) -> Document:
     """The facts of a server."""
     members = [of_facts(member) for member in facts.members]
-    return asdict(facts) | {"denied": list(facts.denied), "members": members, "silent": list(facts.silent)}
+    return asdict(facts) | {
+        "denied": list(facts.denied),
+        "members": members,
+        "unreachable": list(facts.unreachable),
+    }
 
 
 def of_counter(counter: FenceCounter) -> Document:

@@ -40,11 +40,9 @@ class Facts:
         replicas: the number of replicas that are connected and up to date.
         min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
         full_coverage: whether a Cluster refuses all requests while a slot has no node.
-        masters: the addresses of a Cluster's nodes that have slots.
-        unreplicated: those of them that have no replica.
-        unreachable: those that can't be asked, each with the reason.
-        members: the properties of each server of a Redlock that answered.
-        silent: why the others didn't.
+        members: the properties of each server of a Redlock, or of each master of a Cluster, that answered. What one of them
+            lacks, the store lacks.
+        unreachable: why each of the others can't be asked.
     """
 
     server: str
@@ -73,11 +71,8 @@ class Facts:
     replicas: int | None = None
     min_replicas: int | None = None
     full_coverage: bool | None = None
-    masters: tuple[str, ...] = ()
-    unreplicated: tuple[str, ...] = ()
-    unreachable: tuple[str, ...] = ()
     members: tuple[Facts, ...] = ()
-    silent: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

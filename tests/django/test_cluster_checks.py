@@ -20,11 +20,14 @@ def test_facts_are_those_of_all_masters(settings: Any, redis_cluster: RedisClust
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_cluster.location()}}
     facts = diagnosis.facts()
     assert (facts.address, facts.mode) == (redis_cluster.location(), "cluster")
-    assert set(facts.masters) == {f"127.0.0.1:{master.port}" for master in redis_cluster.masters}
-    assert (facts.unreplicated, facts.unreachable, facts.denied) == ((), (), ())
+    assert {(master.address, master.replicas) for master in facts.members} == {
+        (master.url(), 1) for master in redis_cluster.masters
+    }
+    assert (facts.unreachable, facts.denied) == ((), ())
     assert (facts.failover_after, facts.full_coverage) == (1.5, False)
     call_command("redis_locks", "ping")
-    assert facts.address in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert all(master.address in shown for master in facts.members)
 
 
 def test_healthy_cluster_has_one_note(settings: Any, redis_cluster: RedisCluster) -> None:

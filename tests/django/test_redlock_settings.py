@@ -104,8 +104,8 @@ def test_wrong_password_of_some_servers_is_named(settings: Any, redlock_servers:
     settings.REDIS_LOCKS = entry([wrong[0], *urls[1:]])
     with locks.lock("a"):
         assert locks.lock("a").locked()
-    (silent,) = diagnosis.facts().silent
-    assert "WRONGPASS" in silent
+    (reason,) = diagnosis.facts().unreachable
+    assert "WRONGPASS" in reason
     settings.REDIS_LOCKS = entry([*wrong[:2], urls[2]])
     with pytest.raises(LockBackendError) as failed:
         locks.lock("a").acquire()

@@ -19,9 +19,9 @@ from ...core.errors import LockBackendError
 from ...core.prepared import PreparedCommand
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
+from ..merged_facts import merge
 from . import cluster_url, versions
 from .backend import NO_ARGUMENTS, PreparedRequest
-from .cluster_facts import merge
 from .cluster_node import REDIRECTIONS, ClusterNode, code_of
 from .cluster_route import Route
 from .cluster_subscriber import ClusterSubscriber
@@ -190,8 +190,7 @@ class ClusterBackend(Backend):
 
         masters = self.table.masters
         _at_once([partial(ask, node) for node in masters])
-        replicas = [self.table.replicas.get(node.address) for node in masters]
-        return merge(self.location, [(node.name, found[node]) for node in masters], replicas)
+        return merge(self.location, "cluster", [found[node] for node in masters])
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         subscriber = self._subscriber = ClusterSubscriber(self.table, handler)

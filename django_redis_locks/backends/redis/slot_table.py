@@ -62,8 +62,6 @@ class SlotTable:
         self._timeout = timeout
         self.on_change: Callable[[], object] = _do_nothing
         self.owners: list[ClusterNode | None] = [None] * SLOTS
-        self.replicas: dict[Address, int] = {}
-        """The number of replicas of each master, by the address of the master."""
         self._known: tuple[Address, ...] = ()
         self._nodes: dict[Address, ClusterNode] = {}
         self.after_fork_in_child()
@@ -191,17 +189,15 @@ class SlotTable:
 
     def _apply(self, reply: Any, asked: ClusterNode) -> None:
         owners: list[ClusterNode | None] = [None] * SLOTS
-        replicas: dict[Address, int] = {}
         known: list[Address] = []
         for first, last, *servers in reply:
             addresses = [(_host(server[0]) or asked.address[0], int(server[1])) for server in servers]
             node = self.node_at(addresses[0])
             owners[first : last + 1] = [node] * (last + 1 - first)
-            replicas[node.address] = len(addresses) - 1
             known += map(self._remap, addresses)
         if len(owners) != SLOTS or not known:
             raise ValueError("it has no slots")
-        self._known, self.replicas = tuple(dict.fromkeys(known)), replicas
+        self._known = tuple(dict.fromkeys(known))
         if owners != self.owners:
             self.owners[:] = owners
             self.on_change()

@@ -15,6 +15,7 @@ from ...core.errors import LockBackendError
 from ...core.server_info import Facts
 from ...core.tuning import DEFAULT, REDLOCK_TIMEOUT, Tuning
 from ..base import Backend
+from ..merged_facts import merge
 from ..redis import RedisBackend
 from .quorum import Quorum
 from .votes import majority_of, no_majority
@@ -131,19 +132,9 @@ class RedlockBackend(Backend):
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         found = self._ask_members(lambda backend: backend.facts(prefix, timeout))
-        members = tuple(reply for reply in found if isinstance(reply, Facts))
-        if len(members) < majority_of(len(found)):
+        if sum(isinstance(reply, Facts) for reply in found) < majority_of(len(found)):
             raise no_majority(self.location, found)
-        silent = tuple(str(reply.args[0]) for reply in found if isinstance(reply, LockBackendError))
-        return replace(
-            members[0],
-            address=self.location,
-            round_trip=max(member.round_trip for member in members),
-            mode="redlock",
-            database="",
-            members=members,
-            silent=silent,
-        )
+        return replace(merge(self.location, "redlock", found), database="")
 
     def _ask_members(self, ask: Callable[[Backend], Any]) -> list[Any]:
         """Call a function for each server at the same time. Return its results, or their errors."""
