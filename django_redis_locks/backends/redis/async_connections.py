@@ -53,6 +53,11 @@ class LoopConnections:
         Raises:
             Failure: the connection failed.
         """
+        return self.begin(request) or self._ask(request)
+
+    def begin(self, request: bytes) -> asyncio.Future[Any] | None:
+        """Send one request if the connection of the running loop is open, and return the future of its reply. Otherwise
+        return None."""
         loop_ref, loop_connection = self._last
         if loop_connection is not None and loop_ref() is running_loop():
             connection = loop_connection.current
@@ -64,7 +69,7 @@ class LoopConnections:
                     and connection.pid == forks.known_pid
                 ):
                     return connection.execute(request)
-        return self._ask(request)
+        return None
 
     async def _ask(self, request: bytes) -> Any:
         loop_connection = await self._connection_of_loop()

@@ -16,10 +16,10 @@ from ...core import forks
 from ...core.background_thread import run_to_end
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
+from ...core.merged_facts import merge
 from ...core.prepared import PreparedCommand
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
-from ..merged_facts import merge
 from . import cluster_url, versions
 from .backend import NO_ARGUMENTS, PreparedRequest
 from .cluster_node import REDIRECTIONS, ClusterNode, code_of

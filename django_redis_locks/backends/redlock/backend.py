@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import LockBackendError
+from ...core.merged_facts import merge
 from ...core.server_info import Facts
 from ...core.tuning import DEFAULT, REDLOCK_TIMEOUT, Tuning
 from ..base import Backend
-from ..merged_facts import merge
 from ..redis import RedisBackend
 from .quorum import Quorum
 from .votes import majority_of, no_majority

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core import clock
 from ...core.errors import LockBackendError
+from ..redis import RedisBackend
+from ..redis.direct import DirectRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +41,14 @@ class Member:
         timeout: seconds for a request of several commands.
 
     Attributes:
+        backend: sends the commands.
+        direct: sends them without waiting for the replies; None if the backend can't.
         failure: why it is known to be down; None if it isn't.
     """
 
     def __init__(self, backend: Backend, starter: Starter, timeout: float) -> None:
         self.backend = backend
+        self.direct = DirectRequests(backend) if isinstance(backend, RedisBackend) else None
         self._starter = starter
         self._timeout = timeout
         self.after_fork_in_child()
@@ -51,7 +56,7 @@ class Member:
     def after_fork_in_child(self) -> None:
         """Forget the requests of the parent."""
         self._mutex = threading.RLock()
-        self._lines: dict[str, deque[Callable[[], object]]] = {}
+        self._lines: dict[str, list[tuple[object, Callable[[], object]]]] = {}
         self._leftovers: deque[tuple[float, Request]] = deque(maxlen=MOST_LEFTOVERS)
         self._late_copies: dict[str, float] = {}
         self._next_try = 0.0
@@ -104,6 +109,10 @@ class Member:
             reply = LockBackendError(repr(error), outcome_unknown=True)
         return self._recorded(reply)
 
+    def recorded(self, replies: list[Any]) -> Any:
+        """Return the reply to a request from those to its commands, or the first error."""
+        return self._recorded(replies[0] if len(replies) == 1 else _first_error(replies))
+
     def _call(self, request: Request) -> Any:
         try:
             if len(request) == 1:
@@ -154,29 +163,29 @@ class Member:
 
     # The order of the requests of one token
 
-    def send_in_order(self, token: str, send_later: Callable[[], object]) -> bool:
-        """Return False if a request of a token may be sent now. Otherwise ``send_later`` is called when the member has
+    def begin_in_order(self, token: str, request: object, send_later: Callable[[], object]) -> bool:
+        """Return True if a request of a token may be sent now. Otherwise ``send_later`` is called when the member has
         answered the earlier ones. In both cases ``answered`` follows the reply."""
         with self._mutex:
-            line = self._lines.get(token)
-            if line is not None:
-                line.append(send_later)
-                return True
-            self._lines[token] = deque()
-            return False
+            line = self._lines.setdefault(token, [])
+            line.append((request, send_later))
+            return len(line) == 1
 
     def has_unanswered(self, token: str) -> bool:
         """Return whether a request of a token waits for its reply."""
         return token in self._lines
 
-    def answered(self, token: str) -> None:
-        """Start the next request of a token."""
+    def answered(self, token: str, request: object) -> None:
+        """Start the next request of a token, unless another one than ``request`` is under way."""
         with self._mutex:
-            line = self._lines[token]
-            if not line:
+            line = self._lines.get(token)
+            if line is None or line[0][0] is not request:
+                return
+            if len(line) == 1:
                 del self._lines[token]
                 return
-            start = line.popleft()
+            del line[0]
+            start = line[0][1]
         start()
 
     # What is left to be released

@@ -40,6 +40,7 @@ class Ask:
             to send to that member, or None.
         still_wanted: called immediately before a request is sent. If it returns False, nothing is sent.
         releases: the seconds for which the request is repeated to a member that doesn't answer; 0 for no repetition.
+        packed: a request, and its bytes.
     """
 
     requests: list[Request | None]
@@ -48,6 +49,7 @@ class Ask:
     late: Callable[[int, Any], Request | None] | None = None
     still_wanted: Callable[[], bool] | None = None
     releases: float = 0.0
+    packed: tuple[Request, bytes] | None = None
 
 
 class Round:

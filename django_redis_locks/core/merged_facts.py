@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..core.errors import LockBackendError
-from ..core.server_info import Facts
+from .errors import LockBackendError
+from .server_info import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
