@@ -136,7 +136,8 @@ def test_late_copy_of_the_first_renewal_changes_nothing(face: Face, alice: Calle
     for token, fence, ours in ((grant.hold.token, grant.fence - 1, True), ("X" * 13, grant.fence + 1, False)):
         assert store_late_copy(lock, token, fence) is ours
         after = alice(lock.holder)
-        assert (after.fence, after.since, after.host) == (before.fence, before.since, before.host)
+        assert (after.fence, after.host) == (before.fence, before.host)
+        assert after.since == pytest.approx(before.since, abs=0.005)  # the clocks of several servers
         assert after.lease_left > 20
     alice(grant.release)
 

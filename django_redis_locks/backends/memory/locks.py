@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
 from ...core.queue_values import LAST
-from ...core.steps.locks import AcquireLock, RenewLocks
+from ...core.steps.locks import AcquireAbove, AcquireLock, RenewLocks
 from ...core.tuning import RESERVED_FENCES
 from . import records
 from .store import LOCK, RECORD, StoredValue, micros
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock) -> list[Any] | int:
+def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock | AcquireAbove) -> list[Any] | int:
     """``lock/acquire``: acquire a free lock, or return its holder and register the waiter."""
     lock, counter = keys[:2]
-    token, lease, holder, waiter = args
+    token, lease, holder, _ = args
+    waiter, least = (None, args.least) if isinstance(args, AcquireAbove) else (args.waiter, 0)
     listing = keys[2 if waiter is None else 3 :]
 
     def register(busy: bool) -> list[int]:
@@ -54,7 +55,7 @@ def acquire(store: Store, keys: tuple[str, ...], args: AcquireLock) -> list[Any]
             return [1, record.fence, 0, *register(busy=False)]
         if waiter is None or record.token != waiter.handed:
             return [*record.busy(), *register(busy=True)]
-    last = 0 if record is None else record.fence
+    last = least if record is None else record.fence
     waits = waiter is not None
     fence = store.next_fence(counter, last, RESERVED_FENCES if waits else 0)
     ends = monotonic() + lease / 1000

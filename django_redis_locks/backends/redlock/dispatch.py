@@ -11,6 +11,7 @@ from .votes import majority_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..redis.direct import BegunRequest
     from .members import Member, Request
     from .rounds import Ask, Round
     from .workers import Starter
@@ -28,9 +29,12 @@ class Sending:
         ask: what the round asks.
         round: the round.
         request: its commands.
+        start_later: sends it after an earlier request of the same token.
+        begun: the sent request, if the caller reads the reply; else None.
+        left: whether something else than the caller sees to its reply.
     """
 
-    __slots__ = ("ask", "member", "number", "request", "round")
+    __slots__ = ("ask", "begun", "left", "member", "number", "request", "round", "start_later")
 
     def __init__(self, number: int, member: Member, ask: Ask, round_: Round) -> None:
         self.number = number
@@ -38,6 +42,9 @@ class Sending:
         self.ask = ask
         self.round = round_
         self.request: Request = ask.requests[number] or ()
+        self.start_later: Callable[[Sending], object] | None = None
+        self.begun: BegunRequest | None = None
+        self.left = False
 
     @property
     def data(self) -> bytes:
@@ -80,35 +87,40 @@ class Dispatcher:
 
     def send(
         self, sending: Sending, start: Callable[[Sending], object], start_later: Callable[[Sending], object]
-    ) -> bool:
-        """Call ``start``, or after the earlier requests of the same token ``start_later``. Return whether it was started.
-        ``answer`` follows in both cases."""
+    ) -> None:
+        """Call ``start``, or after the earlier requests of the same token ``start_later``. ``answer`` follows in both
+        cases."""
         token = sending.ask.token
-        if not token or sending.member.begin_in_order(token, sending, partial(self._send_next, sending, start_later)):
-            start(sending)
-            return True
-        return False
+        if token:
+            sending.start_later = start_later
+            if not sending.member.begin_in_order(token, sending):
+                sending.left = True
+                return
+        start(sending)
 
-    def _send_next(self, sending: Sending, start: Callable[[Sending], object]) -> None:
+    def _send_next(self, sending: Sending) -> None:
+        assert sending.start_later is not None  # noqa: S101 - it waited in line
         if not sending.member.may_be_asked():
             self.answer(sending, sending.member.known_failure())
         elif sending.round.closed and not sending.ask.releases:
             self.answer(sending, NOT_SENT)
         else:
-            start(sending)
+            sending.start_later(sending)
 
     def start_in_thread(self, sending: Sending) -> None:
         """Send a request in a thread, which waits for the reply."""
         self._starter.start(partial(self._call, sending))
+        sending.left = True
 
     def _call(self, sending: Sending) -> None:
         self.answer(sending, sending.member.call(sending.request) if sending.wanted() else NOT_SENT)
 
     def answer(self, sending: Sending, reply: Any) -> None:
         """Handle a reply, and start the next request of the token. It may be repeated, after an interruption."""
-        if sending.ask.token:
-            sending.member.answered(sending.ask.token, sending)
+        if sending.ask.token and (following := sending.member.answered(sending.ask.token, sending)) is not None:
+            self._send_next(following)
         self._settle(sending, reply)
+        sending.left = True
 
     def call_batch(self, batch: Sequence[Sending], timeout: float) -> None:
         """Send the requests of several rounds to one member in one write, in no order."""

@@ -14,10 +14,9 @@ from ..redis import RedisBackend
 from ..redis.direct import DirectRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...core.commands import Command
     from ..base import Backend
+    from .dispatch import Sending
     from .workers import Starter
 
 _log = logging.getLogger("django_redis_locks.backend")
@@ -56,7 +55,7 @@ class Member:
     def after_fork_in_child(self) -> None:
         """Forget the requests of the parent."""
         self._mutex = threading.RLock()
-        self._lines: dict[str, list[tuple[object, Callable[[], object]]]] = {}
+        self._lines: dict[str, list[Sending]] = {}
         self._leftovers: deque[tuple[float, Request]] = deque(maxlen=MOST_LEFTOVERS)
         self._late_copies: dict[str, float] = {}
         self._next_try = 0.0
@@ -163,30 +162,29 @@ class Member:
 
     # The order of the requests of one token
 
-    def begin_in_order(self, token: str, request: object, send_later: Callable[[], object]) -> bool:
-        """Return True if a request of a token may be sent now. Otherwise ``send_later`` is called when the member has
-        answered the earlier ones. In both cases ``answered`` follows the reply."""
+    def begin_in_order(self, token: str, request: Sending) -> bool:
+        """Return whether a request of a token may be sent now. Otherwise ``answered`` returns it when the member has
+        answered the earlier ones."""
         with self._mutex:
             line = self._lines.setdefault(token, [])
-            line.append((request, send_later))
+            line.append(request)
             return len(line) == 1
 
     def has_unanswered(self, token: str) -> bool:
         """Return whether a request of a token waits for its reply."""
         return token in self._lines
 
-    def answered(self, token: str, request: object) -> None:
-        """Start the next request of a token, unless another one than ``request`` is under way."""
+    def answered(self, token: str, request: Sending) -> Sending | None:
+        """Return the next request of a token, which is to be sent now, unless another one than ``request`` is under way."""
         with self._mutex:
             line = self._lines.get(token)
-            if line is None or line[0][0] is not request:
-                return
+            if line is None or line[0] is not request:
+                return None
             if len(line) == 1:
                 del self._lines[token]
-                return
+                return None
             del line[0]
-            start = line[0][1]
-        start()
+            return line[0]
 
     # What is left to be released
 

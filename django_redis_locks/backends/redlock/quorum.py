@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.errors import LockBackendError
 from ...core.keys import KeyLayout
 from . import listing, steps
+from .acquiring import acquire
 from .dispatch import Dispatcher
+from .fence_clock import FenceClock
 from .members import Member
 from .task_rounds import TaskRounds
 from .thread_rounds import ThreadRounds
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from .workers import Starter
 
 _programs: Final[dict[str, Callable[[Quorum, Command[Any]], Merging]]] = {
-    "lock/acquire": steps.acquire,
+    "lock/acquire": acquire,
     "lock/release": steps.release,
     "waiters/unregister": steps.release,
     "lock/renew": steps.renew,
@@ -59,6 +61,7 @@ class Quorum:
         self._thread_rounds = ThreadRounds(dispatcher, starter, timeout)
         self._task_rounds = TaskRounds(dispatcher)
         self.longest_lease = 0.0
+        self.fence_clock = FenceClock()
         self._mutex = threading.RLock()
         self._renewals: Counter[str] = Counter()
         self._ended: set[str] = set()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.errors import LockBackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from typing import TypeAlias
 
     from .members import Request
+    from .quorum import Quorum
 
 UNANSWERED: Final = type("Unanswered", (), {"__repr__": lambda self: "UNANSWERED"})()
 """Stands for a reply that hasn't arrived."""
@@ -40,6 +41,7 @@ class Ask:
             to send to that member, or None.
         still_wanted: called immediately before a request is sent. If it returns False, nothing is sent.
         releases: the seconds for which the request is repeated to a member that doesn't answer; 0 for no repetition.
+        least: the number of replies without an error before which ``enough`` isn't asked.
         packed: a request, and its bytes.
     """
 
@@ -49,6 +51,7 @@ class Ask:
     late: Callable[[int, Any], Request | None] | None = None
     still_wanted: Callable[[], bool] | None = None
     releases: float = 0.0
+    least: int = 0
     packed: tuple[Request, bytes] | None = None
 
 
@@ -60,6 +63,8 @@ class Round:
         self._on_enough = on_enough
         self._mutex = threading.Lock()
         self._replies = [NOT_ASKED if request is None else UNANSWERED for request in ask.requests]
+        self._open = self._replies.count(UNANSWERED)
+        self._left = ask.least
         self._closed = self._ended = False
 
     def record(self, number: int, reply: Any) -> Request | None:
@@ -67,8 +72,11 @@ class Round:
         with self._mutex:
             if self._closed:
                 return self._ask.late(number, reply) if self._ask.late is not None else None
+            if self._replies[number] is UNANSWERED:
+                self._open -= 1
+                self._left -= not isinstance(reply, LockBackendError)
             self._replies[number] = reply
-            if self._ended or not (UNANSWERED not in self._replies or self._ask.enough(self._replies)):
+            if self._ended or (self._open and (self._left > 0 or not self._ask.enough(self._replies))):
                 return None
             self._ended = True
         self._on_enough()
@@ -77,7 +85,7 @@ class Round:
     def check(self) -> None:
         """End a round that asks no member."""
         with self._mutex:
-            if self._ended or UNANSWERED in self._replies:
+            if self._ended or self._open:
                 return
             self._ended = True
         self._on_enough()
@@ -94,10 +102,27 @@ class Round:
             return list(self._replies)
 
 
+def raw(reply: Any) -> Any:
+    """Return a reply as it is."""
+    return reply
+
+
+def requests_to(quorum: Quorum, request: Request, members: Iterable[int] | None = None) -> list[Request | None]:
+    """Return the requests of a round: the same one for these members, or for all."""
+    chosen = range(len(quorum.members)) if members is None else set(members)
+    return [request if number in chosen else None for number in range(len(quorum.members))]
+
+
+def all_answered(replies: Replies) -> bool:
+    """Return whether no reply is missing."""
+    return UNANSWERED not in replies
+
+
+def is_answer(reply: Any) -> bool:
+    """Return whether a member has replied, without an error."""
+    return reply is not UNANSWERED and reply is not NOT_ASKED and not isinstance(reply, LockBackendError)
+
+
 def answers(replies: Replies) -> list[Any]:
     """Return the replies that aren't errors."""
-    return [
-        reply
-        for reply in replies
-        if reply is not UNANSWERED and reply is not NOT_ASKED and not isinstance(reply, LockBackendError)
-    ]
+    return [reply for reply in replies if is_answer(reply)]

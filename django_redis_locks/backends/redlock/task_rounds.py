@@ -97,7 +97,7 @@ class TaskRounds:
 
 
 class _Followed:
-    """The requests of a round whose replies a shared connection reads.
+    """The requests of a round that were sent on shared connections.
 
     Attributes:
         open: those without a reply yet.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from ...core.clock import system_now as now
 from ..redis.direct import AGAIN
-from .dispatch import INTERRUPTED, NOT_SENT, Dispatcher, Sending
+from .dispatch import INTERRUPTED, NOT_SENT
 from .rounds import Round
 
 if TYPE_CHECKING:
-    from ..redis.direct import BegunRequest
+    from .dispatch import Dispatcher, Sending
     from .members import Member
     from .rounds import Ask, Replies
     from .workers import Starter
@@ -25,20 +25,6 @@ GRACE: Final = 0.001
 
 SLICE: Final = 0.005
 """Seconds after which a caller that waits for data looks for the replies that threads have received."""
-
-
-class _Own:
-    """A request that the caller sends. Whatever interrupts the caller, a thread sees to the reply.
-
-    Attributes:
-        begun: its reply is to be read; None before it is sent.
-    """
-
-    __slots__ = ("begun", "sending")
-
-    def __init__(self, sending: Sending) -> None:
-        self.sending = sending
-        self.begun: BegunRequest | None = None
 
 
 class ThreadRounds:
@@ -60,80 +46,77 @@ class ThreadRounds:
         done = threading.Lock()
         done.acquire()
         round_ = Round(ask, done.release)
-        own: list[_Own] = []
+        sendings: list[Sending] = []
         try:
-            own += map(_Own, self._dispatcher.sendings(ask, round_))
+            sendings = self._dispatcher.sendings(ask, round_)
             round_.check()
             began = now()
-            for each in own.copy():
-                if not self._dispatcher.send(
-                    each.sending, partial(self._begin, own, each), self._dispatcher.start_in_thread
-                ):
-                    own.remove(each)
-            if own:
-                self._read(own, done, began)
+            for sending in sendings:
+                self._dispatcher.send(sending, self._begin, self._dispatcher.start_in_thread)
+            self._read([sending for sending in sendings if not sending.left], done, began)
             if done.locked():
-                self._leave(own)
+                self._leave(sendings)
                 self._starter.wait(done, 4 * self._timeout + 1.0)
         finally:
             replies = round_.close()
-            self._leave(own)
+            self._leave(sendings)
         return replies
 
-    def _begin(self, own: list[_Own], each: _Own, sending: Sending) -> None:
-        direct = sending.member.direct
+    def _begin(self, sending: Sending) -> None:
         if not sending.wanted():
             self._dispatcher.answer(sending, NOT_SENT)
-        elif direct is not None and (begun := direct.begin(sending.data, len(sending.request))) is not None:
-            each.begun = begun
             return
-        else:
+        direct = sending.member.direct
+        if direct is not None:
+            sending.begun = direct.begin(sending.data, len(sending.request))
+        if sending.begun is None:
             self._dispatcher.start_in_thread(sending)
-        own.remove(each)
 
-    def _read(self, own: list[_Own], done: threading.Lock, began: float) -> None:
-        """Read the replies until the round has ended, and for a moment longer. What has been read is removed."""
+    def _read(self, sendings: list[Sending], done: threading.Lock, began: float) -> None:
+        """Read the replies to requests that were sent from ``began`` on, until the round has ended, and for a moment
+        longer."""
+        if not sendings:
+            return
         poller = select.poll()
-        by_file = {}
-        for each in own:
-            assert each.begun is not None  # noqa: S101 - those that weren't sent are removed
-            by_file[each.begun.fileno] = each
-            poller.register(each.begun.fileno, select.POLLIN)
+        by_file = {sending.begun.fileno: sending for sending in sendings if sending.begun is not None}
+        for fileno in by_file:
+            poller.register(fileno, select.POLLIN)
         until, ended = began + self._timeout, False
-        while by_file and (left := until - now()) > 0:
+        while (left := until - now()) > 0:
             for fileno, _ in poller.poll(1000 * min(left, SLICE)):
-                each = by_file[fileno]
-                if self._receive(each, wait=False):
-                    own.remove(each)
+                if self._receive(by_file[fileno], wait=False):
                     del by_file[fileno]
+                    if not by_file:
+                        return
                     poller.unregister(fileno)
             if not ended and not done.locked():
                 ended, until = True, now() + GRACE
 
-    def _receive(self, each: _Own, *, wait: bool) -> bool:
+    def _receive(self, sending: Sending, *, wait: bool) -> bool:
         """Read what has arrived. Return whether the reply is complete, and handled."""
-        assert each.begun is not None  # noqa: S101
-        replies = each.begun.receive(wait=wait)
+        assert sending.begun is not None  # noqa: S101 - only what was sent is read
+        replies = sending.begun.receive(wait=wait)
         if replies is None:
             return False
         if AGAIN in replies:
-            self._dispatcher.start_in_thread(each.sending)
+            self._dispatcher.start_in_thread(sending)
         else:
-            self._dispatcher.answer(each.sending, each.sending.member.recorded(replies))
+            self._dispatcher.answer(sending, sending.member.recorded(replies))
         return True
 
-    def _leave(self, own: list[_Own]) -> None:
-        """Leave to threads what the caller hasn't read."""
-        while own:
-            self._starter.start(partial(self._finish, own[-1]))
-            own.pop()
+    def _leave(self, sendings: list[Sending]) -> None:
+        """Leave to threads what the caller hasn't read. It reads and sends nothing more."""
+        for sending in sendings:
+            if not sending.left:
+                self._starter.start(partial(self._finish, sending))
+                sending.left = True
 
-    def _finish(self, each: _Own) -> None:
+    def _finish(self, sending: Sending) -> None:
         """Wait for a reply that the caller hasn't read."""
-        if each.begun is None:  # it was interrupted while it sent the request
-            self._dispatcher.answer(each.sending, INTERRUPTED)
+        if sending.begun is None:  # it was interrupted before, or while it sent the request
+            self._dispatcher.answer(sending, INTERRUPTED)
         else:
-            self._receive(each, wait=True)
+            self._receive(sending, wait=True)
 
     def ask_many(self, asks: list[Ask], timeout: float) -> list[Replies]:
         """Carry out rounds at the same time, those of one member in one write."""

@@ -41,6 +41,24 @@ class AcquireLock(NamedTuple):
     waiter: LockWaiter | None = None
 
 
+class AcquireAbove(NamedTuple):
+    """``lock/acquire`` without a waiter, with a fence that several servers are to have in common.
+
+    Keys: as of ``AcquireLock``.
+
+    Attributes:
+        token: the token of the hold.
+        lease: milliseconds until the lease ends.
+        holder: the description of the holder.
+        least: the fence of a free lock exceeds this one.
+    """
+
+    token: str
+    lease: int
+    holder: str
+    least: int
+
+
 class FairWaiter(NamedTuple):
     """What an acquire of a fair lock says for a caller that may wait.
 

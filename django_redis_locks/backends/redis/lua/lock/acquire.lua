@@ -7,16 +7,20 @@
 -- token claims it: the lock gets the lease and the holder of the request, and a + instead of the *.
 -- If the lock is busy, the same step registers the client's address as a waiter.
 -- One acquire in a hundred removes old entries from the index.
+-- A client that asks several servers at once names a fence that the new one exceeds, so that all of them give the same one.
 --
 -- uses next_fence now_ms
 -- KEYS  lock, fence counter, index or for a client that may wait waiters, index
 -- ARGV  token, lease in ms, holder
---       and for a client that may wait: token that was handed over, address, arrival (0: now, -1: remove the
---       address), ms to keep the registration
+--       and for a client that may wait: token that was handed over (of a client that asks several servers this is the
+--       last argument: a fence that the new one exceeds), address, arrival (0: now, -1: remove the address), ms to keep
+--       the registration
 -- returns  fence: granted, it was free; to a client that may wait {1, fence, 1 if it was free, 0, 1 if others wait}
 --          {0, ms left, fence, since in ms, holder, arrival, 1 if others wait}  busy
 --          {-1, what}  the key holds a value that is not a lock of this kind
-local lock, lease, handed = KEYS[1], ARGV[2], ARGV[4]
+local lock, lease = KEYS[1], ARGV[2]
+local handed, least = ARGV[4], nil
+if not ARGV[5] then handed, least = nil, ARGV[4] end
 local index = KEYS[3]
 if handed then index = KEYS[4] end
 
@@ -42,7 +46,7 @@ end
 
 if not reply then
   local time = redis.call('TIME')
-  local fence, since = next_fence(KEYS[2], last, time, handed and $RESERVED_FENCES or 0)
+  local fence, since = next_fence(KEYS[2], last or least, time, handed and $RESERVED_FENCES or 0)
   if not fence then return since end
   local reserved = handed and '+' or ''
   redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. details, 'PX', lease)
