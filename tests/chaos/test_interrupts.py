@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Self
 
 import pytest
+import redis
 
 import django_redis_locks
 from django_redis_locks import LockLost, clock, locks
@@ -60,12 +61,17 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "redlock"])
 def client(request: pytest.FixtureRequest, settings: Any) -> Locks:
     """An alias with loaded scripts and an idle connection."""
     entry = {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": request.node.name}
     if request.param == "redis":
         entry = {"LOCATION": request.getfixturevalue("redis_url")}
+    if request.param == "redlock":
+        entry = {
+            "BACKEND": "django_redis_locks.backends.redlock.RedlockBackend",
+            "LOCATION": request.getfixturevalue("redlock_location"),
+        }
     settings.REDIS_LOCKS = {"default": {**entry, "EXPIRE": 30}}
     with locks["default"].lock("warm up"):
         pass
@@ -138,6 +144,11 @@ def at_every_line(
     assert number > 50, "it hardly ran"
 
 
+def holders_on(url: str) -> list[Any]:
+    with redis.Redis.from_url(url) as server:
+        return list(server.scan_iter("*:k:*"))
+
+
 def nothing_left(client: Locks, where: str) -> None:
     client.engine.wait_until_idle(20)
     lock = client.lock("a")
@@ -146,6 +157,8 @@ def nothing_left(client: Locks, where: str) -> None:
         while lock.locked():
             assert clock.now() < until, f"locked after {where}"
     assert not is_registered(lock), where
+    if isinstance(client.settings.location, list):  # also what a minority of the servers has
+        eventually(lambda: not any(map(holders_on, client.settings.location)), 10)
     assert queue_count(client) == 0, where
 
 
@@ -178,7 +191,7 @@ def test_interrupted_call_or_block_leaves_nothing(
 ) -> None:
     """[L15] [L16] [E7] [L4] [H15] [H17] An interrupted acquire leaves nothing; the maintenance thread completes an
     interrupted release. Calls and blocks run the same lines, each with one of the two exceptions."""
-    on_redis = client.settings.location.startswith("redis://")
+    on_redis = "redis://" in str(client.settings.location)
     error = KeyboardInterrupt if on_redis is (scenario is block) else SoftTimeLimitExceeded
     at_every_line(partial(nothing_left, client), error, lambda interruption: scenario(client, interruption))
 
@@ -353,7 +366,7 @@ def raise_after() -> Iterator[Callable[[float], None]]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was being created
-@pytest.mark.parametrize("client", ["redis"], indirect=True)
+@pytest.mark.parametrize("client", ["redis", "redlock"], indirect=True)
 def test_signal_during_a_system_call_leaves_nothing(client: Locks, raise_after: Callable[[float], None]) -> None:
     """[H21] [L16] Inside system calls, which no trace function sees: send, recv, and the sleep of a waiter."""
     rest = threading.Event()

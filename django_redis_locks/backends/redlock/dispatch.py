@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from .workers import Starter
 
 NOT_SENT: Final = LockBackendError("the request isn't wanted any more")
+UNANSWERED_IN_TIME: Final = LockBackendError("no answer in time", outcome_unknown=True, transient=True)
 INTERRUPTED: Final = LockBackendError("the caller was interrupted", outcome_unknown=True, transient=True)
+
+PATIENCE: Final = 4
+"""The timeouts for which a request waits for an earlier one of its token. That fails earlier, unless its thread or event loop
+doesn't run."""
 
 
 class Sending:
@@ -66,11 +71,13 @@ class Dispatcher:
     Args:
         members: the servers.
         starter: runs what is sent in the background.
+        timeout: seconds after which a member counts as silent.
     """
 
-    def __init__(self, members: Sequence[Member], starter: Starter) -> None:
+    def __init__(self, members: Sequence[Member], starter: Starter, timeout: float) -> None:
         self._members = members
         self._starter = starter
+        self._timeout = timeout
 
     def sendings(self, ask: Ask, round_: Round) -> list[Sending]:
         """Return the requests to send, and record the failures of members that are known to be down. These are asked
@@ -93,10 +100,21 @@ class Dispatcher:
         token = sending.ask.token
         if token:
             sending.start_later = start_later
-            if not sending.member.begin_in_order(token, sending):
+            before = sending.member.begin_in_order(token, sending)
+            if before is not None:
                 sending.left = True
+                self._limit(before)
                 return
         start(sending)
+
+    def _limit(self, sending: Sending) -> None:
+        """Limit the time for which later requests of the token wait for this one."""
+        self._starter.start_later(PATIENCE * self._timeout, partial(self._overtake, sending))
+
+    def _overtake(self, sending: Sending) -> None:
+        """Start the next request of a token although this one has no reply: its event loop may be blocked, or stopped."""
+        if sending.member.is_under_way(sending.ask.token, sending):
+            self.answer(sending, UNANSWERED_IN_TIME)
 
     def _send_next(self, sending: Sending) -> None:
         assert sending.start_later is not None  # noqa: S101 - it waited in line
@@ -105,6 +123,7 @@ class Dispatcher:
         elif sending.round.closed and not sending.ask.releases:
             self.answer(sending, NOT_SENT)
         else:
+            self._limit(sending)
             sending.start_later(sending)
 
     def start_in_thread(self, sending: Sending) -> None:

@@ -162,17 +162,26 @@ class Member:
 
     # The order of the requests of one token
 
-    def begin_in_order(self, token: str, request: Sending) -> bool:
-        """Return whether a request of a token may be sent now. Otherwise ``answered`` returns it when the member has
-        answered the earlier ones."""
+    def begin_in_order(self, token: str, request: Sending) -> Sending | None:
+        """Return the request of a token that is under way. None: this one may be sent now; otherwise ``answered`` returns it
+        when the member has answered the earlier ones."""
         with self._mutex:
-            line = self._lines.setdefault(token, [])
+            line = self._lines.get(token)
+            if line is None:
+                self._lines[token] = [request]
+                return None
             line.append(request)
-            return len(line) == 1
+            return line[0]
 
     def has_unanswered(self, token: str) -> bool:
         """Return whether a request of a token waits for its reply."""
         return token in self._lines
+
+    def is_under_way(self, token: str, request: Sending) -> bool:
+        """Return whether this request of a token waits for its reply."""
+        with self._mutex:
+            line = self._lines.get(token)
+            return line is not None and line[0] is request
 
     def answered(self, token: str, request: Sending) -> Sending | None:
         """Return the next request of a token, which is to be sent now, unless another one than ``request`` is under way."""

@@ -57,7 +57,7 @@ class Quorum:
         self.fenced = fenced
         self.members = [Member(backend, starter, timeout) for backend in backends]
         self._starter = starter
-        dispatcher = Dispatcher(self.members, starter)
+        dispatcher = Dispatcher(self.members, starter, timeout)
         self._thread_rounds = ThreadRounds(dispatcher, starter, timeout)
         self._task_rounds = TaskRounds(dispatcher)
         self.longest_lease = 0.0
