@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.core import holder as holders
-from tests.unit.backends.redlock.world import World, play
+from tests.unit.backends.redlock.world import START, Client, World, play
 
 
 def silent() -> None:
@@ -190,6 +192,48 @@ async def test_majority_has_the_fence_of_the_grant(world: World) -> None:
     assert await client.force_release(granted[0] + 1) == 0
     assert await client.force_release(granted[0]) == 1
     assert world.holders() == 0
+
+
+@story
+async def test_known_clocks_make_one_round_of_an_acquire(world: World) -> None:
+    """All servers give the same fence, slightly ahead of the fastest clock. It runs no further ahead."""
+    for ahead, server in zip((50.0, 0.0, -20.0, 3.0, -1.0), world.servers, strict=True):
+        server.ahead = ahead
+    client, last = world.client(), 0
+    for number in range(50):
+        for server in world.servers:
+            server.executed.clear()
+        granted = await client.acquire(f"t{number}")
+        await asyncio.sleep(0.01)
+        assert granted
+        assert granted[0] > last
+        last = granted[0]
+        if number:
+            assert all(server.executed == ["lock/acquire"] for server in world.servers)
+            assert {server.store._store.records["lock:{0}:k:a"].fence for server in world.servers} == {last}
+        assert await client.release(f"t{number}") == 1
+        await asyncio.sleep(0.01)
+    assert abs(last / 1e6 - (START + world.clock.time + 50.0)) < 0.05
+
+
+@story
+async def test_contended_fences_dont_run_ahead_of_the_clocks(world: World) -> None:
+    """Acquires of several processes overtake each other, so that servers give different fences."""
+    clients = [world.client() for _ in range(3)]
+    last: dict[str, int] = {}
+
+    async def work(client: Client, key: str) -> None:
+        for number in range(40):
+            granted = await client.acquire(f"{key}{number}", key=key)
+            assert granted
+            assert granted[0] > last.get(key, 0)
+            last[key] = granted[0]
+            await client.release(f"{key}{number}", key=key)
+
+    for number, server in enumerate(world.servers):
+        server.request_takes = partial(Random(number).uniform, 0.0, 0.02)
+    await asyncio.gather(*(work(client, key) for client, key in zip(clients, "abc", strict=True)))
+    assert max(last.values()) / 1e6 - (START + world.clock.time) < 0.05
 
 
 @story
