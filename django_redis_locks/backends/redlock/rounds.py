@@ -22,6 +22,10 @@ UNANSWERED: Final = type("Unanswered", (), {"__repr__": lambda self: "UNANSWERED
 NOT_ASKED: Final = type("NotAsked", (), {"__repr__": lambda self: "NOT_ASKED"})()
 """Stands for the reply of a member that isn't asked in this round."""
 
+GRACE: Final = 0.001
+"""Seconds for which a caller waits for the other replies after the majority's: a request that follows the late ones takes
+longer."""
+
 Replies: TypeAlias = "Sequence[Any]"
 """For each member its raw reply, its ``LockBackendError``, ``UNANSWERED`` or ``NOT_ASKED``."""
 

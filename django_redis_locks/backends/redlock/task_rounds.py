@@ -10,7 +10,7 @@ from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from ..redis.direct import AGAIN
 from .dispatch import NOT_SENT
-from .rounds import Round
+from .rounds import GRACE, Round
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Sending
@@ -41,15 +41,15 @@ class TaskRounds:
 
         def on_enough() -> None:
             if running_loop() is loop:
-                _set_done(done)
+                followed.end(done)
                 return
             try:
                 loop.call_soon_threadsafe(_set_done, done)
             except RuntimeError:
                 pass  # the loop is closed, so no task waits
 
-        round_ = Round(ask, on_enough)
         followed = _Followed(loop, self._dispatcher)
+        round_ = Round(ask, on_enough)
         try:
             for sending in self._dispatcher.sendings(ask, round_):
                 self._dispatcher.send(sending, partial(self._start, loop, followed), partial(self._start_soon, loop))
@@ -107,6 +107,7 @@ class _Followed:
         self._dispatcher = dispatcher
         self._loop = loop
         self._all: asyncio.Future[None] | None = None
+        self._done: asyncio.Future[None] | None = None
         self.open: dict[asyncio.Future[Any], Sending] = {}
 
     def add(self, future: asyncio.Future[Any], sending: Sending, repeat: Any) -> None:
@@ -118,14 +119,23 @@ class _Followed:
         sending = self.open.pop(future, None)
         if sending is None:
             return
-        if not self.open and self._all is not None:
-            _set_done(self._all)
         assert sending.member.direct is not None  # noqa: S101 - it has sent the request
         reply = ENDED if future.cancelled() else sending.member.direct.reply_of(future)
         if reply is AGAIN:
             repeat(sending)
         else:
             self._dispatcher.answer(sending, sending.member.recorded([reply]))
+        if not self.open:
+            _set_done(self._all)
+            _set_done(self._done)
+
+    def end(self, done: asyncio.Future[None]) -> None:
+        """Set the future of a round that has ended when all replies have arrived, or a moment later."""
+        if self.open:
+            self._done = done
+            self._loop.call_later(GRACE, _set_done, done)
+        else:
+            _set_done(done)
 
     async def follow(self) -> None:
         """Wait for all replies. When the loop ends, it cancels this task: then other loops and threads may go on with the
@@ -140,6 +150,6 @@ class _Followed:
             self.open.clear()
 
 
-def _set_done(done: asyncio.Future[None]) -> None:
-    if not done.done():
+def _set_done(done: asyncio.Future[None] | None) -> None:
+    if done is not None and not done.done():
         done.set_result(None)

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Final
 from ...core.clock import system_now as now
 from ..redis.direct import AGAIN
 from .dispatch import INTERRUPTED, NOT_SENT
-from .rounds import Round
+from .rounds import GRACE, Round
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher, Sending
     from .members import Member
     from .rounds import Ask, Replies
     from .workers import Starter
-
-GRACE: Final = 0.001
-"""Seconds for which the caller waits for the other replies after the majority's, rather than leave them to threads."""
 
 SLICE: Final = 0.005
 """Seconds after which a caller that waits for data looks for the replies that threads have received."""
