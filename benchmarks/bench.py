@@ -49,6 +49,7 @@ class Bench:
         self.only = only
         self.cases: list[Case] = []
         self.versions: dict[str, str] = {}
+        self.locations = {"server": server.url()}  # a row adds those of other stores
         cpus = sorted(os.sched_getaffinity(0))
         self.cpus = {"same": (cpus[0], cpus[0]), "split": (cpus[0], cpus[-1])}
         self._everywhere = set(cpus)
@@ -151,7 +152,7 @@ class Bench:
     def _job(self, case: Case, name: str, scenario: str, options: dict[str, Any]) -> Job:
         server, client = self.cpus.get(case.placement, (None, None))
         os.sched_setaffinity(self.server.pid, self._everywhere if server is None else {server})
-        return Job(name, scenario, self.server.url(), client, options)
+        return Job(name, scenario, self.locations[ADAPTERS[name].store], client, options)
 
     def _progress(self, case: Case, number: int) -> None:
         print(f"\r\033[Krow {case.row}, {case.name}: round {number + 1}", end="", file=sys.stderr, flush=True)

@@ -256,7 +256,38 @@ CELERY = [
     ),
 ]
 
-BUDGETS = [*UNCONTENDED, *TASKS, *HOT, *FAMILY, *WAITERS, *RENEWALS, *MEMORY, *CACHE, *CELERY]
+STORES = [
+    *(
+        Budget("stores", f"{what} vs. one server", ratio_to(case, adapter, server, metric), limit)
+        for what, case, adapter, server, metric, limit in (
+            ("Cluster: elapsed time", "stores pair", "ours-cluster", "ours", "us", 1.15),
+            ("Cluster, a task: elapsed time", "stores pair-tasks", "ours-cluster-tasks", "ours-tasks", "us", 1.15),
+            ("Cluster: hand-off p50", "stores lone-waiter", "ours-cluster", "ours", "p50", 1.15),
+            ("Sentinel: elapsed time", "stores pair", "ours-sentinel", "ours-replicated", "us", 1.05),
+            (
+                "Sentinel, a task: elapsed time",
+                "stores pair-tasks",
+                "ours-sentinel-tasks",
+                "ours-replicated-tasks",
+                "us",
+                1.05,
+            ),
+            ("Sentinel: hand-off p50", "stores lone-waiter", "ours-sentinel", "ours-replicated", "p50", 1.05),
+        )
+    ),
+    *(
+        Budget("stores", f"Redlock of 5{what}", ratio_to(f"stores pair-of-five{case}", adapter, peer, "us"), limit)
+        for what, case, adapter, peer, limit in (
+            (": vs. raw sockets", "", "ours-redlock", "raw-round", 2.5),
+            (": vs. redlock-ng", "", "ours-redlock", "redlock-ng-five", 1),
+            (": vs. pottery", "", "ours-redlock", "pottery-five", 1),
+            (", a task: vs. redlock-ng", "-tasks", "ours-redlock-tasks", "redlock-ng-five-tasks", 1),
+            (", a task: vs. pottery", "-tasks", "ours-redlock-tasks", "pottery-five-tasks", 1),
+        )
+    ),
+]
+
+BUDGETS = [*UNCONTENDED, *TASKS, *HOT, *FAMILY, *WAITERS, *RENEWALS, *MEMORY, *CACHE, *CELERY, *STORES]
 
 
 def verdicts(cases: Cases) -> list[Verdict]:

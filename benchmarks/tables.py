@@ -82,6 +82,26 @@ RENEWALS = [
     metric_column("locks lost", "lost"),
 ]
 
+STORE = [
+    metric_column("elapsed µs", "us", 1),
+    ratio_column("vs. one server", "us", "ours"),
+    metric_column("client CPU µs", "client", 1),
+    ratio_column("vs. one server", "client", "ours"),
+]
+
+STORE_TASKS = [
+    metric_column("elapsed µs", "us", 1),
+    ratio_column("vs. one server", "us", "ours-tasks"),
+    metric_column("client CPU µs", "client", 1),
+    ratio_column("vs. one server", "client", "ours-tasks"),
+]
+
+FIVE = [
+    metric_column("elapsed µs", "us", 1),
+    ratio_column("vs. raw sockets", "us", "raw-round"),
+    metric_column("client CPU µs", "client", 1),
+]
+
 VIEWS = {
     "uncontended one-core": View(
         "Acquire and release by one thread",
@@ -146,6 +166,19 @@ VIEWS = {
             metric_column("requests per read", "requests", 2),
             metric_column("connections", "connections"),
             metric_column("errors", "errors"),
+        ],
+    ),
+    "stores pair": View("Acquire and release by one thread", STORE),
+    "stores pair-tasks": View("The same by one task", STORE_TASKS),
+    "stores pair-of-five": View("Acquire and release by one thread, 5 masters", FIVE),
+    "stores pair-of-five-tasks": View("The same by one task, beside a thread on raw sockets", FIVE),
+    "stores lone-waiter": View(
+        "One waiter in another process: time from the release to its acquisition",
+        [
+            metric_column("p50 ms", "p50", 2),
+            ratio_column("vs. one server", "p50", "ours"),
+            metric_column("p99 ms", "p99", 2),
+            metric_column("overlaps", "overlaps"),
         ],
     ),
     "waiters threads": View("500 threads wait for one lock", WAITERS),

@@ -11,6 +11,7 @@ class Peer(NamedTuple):
     path: str  # module:Class in this folder; only workers import it
     distribution: str = ""  # the package to print the version of
     venv: str = "main"
+    store: str = "server"  # where its locks are: of `Bench.locations`
 
 
 ADAPTERS = {
@@ -35,6 +36,27 @@ ADAPTERS = {
     "pottery": Peer("pottery", "pottery_redlock:Pottery", "pottery"),
     "django-redis": Peer("django-redis cache.lock", "django_redis_cache:DjangoRedis", "django-redis"),
     "redlock-ng": Peer("redlock-ng", "redlock_ng:RedlockNg", "redlock-ng", "redlock-ng"),
+    "ours-replicated": Peer("one server with 2 replicas", "ours:Ours", "django-redis-locks", store="replicated"),
+    "ours-sentinel": Peer("the same by its sentinels", "ours:Ours", "django-redis-locks", store="sentinel"),
+    "ours-cluster": Peer("Cluster without replicas", "ours:Ours", "django-redis-locks", store="cluster"),
+    "ours-redlock": Peer("Redlock of 5", "ours:OursRedlock", "django-redis-locks", store="five"),
+    "raw-round": Peer("raw sockets to 5 at once", "raw:RawRound", store="five"),
+    "pottery-five": Peer("pottery, 5 masters", "pottery_redlock:Pottery", "pottery", store="five"),
+    "redlock-ng-five": Peer("redlock-ng, 5 masters", "redlock_ng:RedlockNg", "redlock-ng", "redlock-ng", "five"),
+    "ours-replicated-tasks": Peer(
+        "tasks, one server with 2 replicas", "ours:OursTasks", "django-redis-locks", store="replicated"
+    ),
+    "ours-sentinel-tasks": Peer(
+        "tasks, the same by its sentinels", "ours:OursTasks", "django-redis-locks", store="sentinel"
+    ),
+    "ours-cluster-tasks": Peer(
+        "tasks, Cluster without replicas", "ours:OursTasks", "django-redis-locks", store="cluster"
+    ),
+    "ours-redlock-tasks": Peer("tasks, Redlock of 5", "ours:OursRedlockTasks", "django-redis-locks", store="five"),
+    "pottery-five-tasks": Peer("pottery, 5 masters, asyncio", "pottery_redlock:PotteryTasks", "pottery", store="five"),
+    "redlock-ng-five-tasks": Peer(
+        "redlock-ng, 5 masters, asyncio", "redlock_ng:RedlockNgTasks", "redlock-ng", "redlock-ng", "five"
+    ),
     "raw-renewed": Peer("raw, pipelined every 100 ms", "renewers:RawRenewed"),
     "one-by-one": Peer("redis-py, one renewal thread", "renewers:RedisPyOneByOne", "redis"),
     "raw-tasks": Peer("raw, one multiplexed connection", "multiplexed:Multiplexed"),

@@ -16,7 +16,10 @@ class Ours(Adapter):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        locks.configure({"default": {"LOCATION": url, "WAIT": WAIT, "EXPIRE": LEASE, **self.settings}})
+        locks.configure({"default": {**self.location(url), "WAIT": WAIT, "EXPIRE": LEASE, **self.settings}})
+
+    def location(self, url: str) -> dict[str, Any]:
+        return {"LOCATION": url}
 
     def acquire(self, key: str) -> Grant:
         return locks.lock(key, expire=LEASE).acquire()
@@ -46,6 +49,14 @@ class OursBare(Ours):
     """Without the index and metadata that the admin shows."""
 
     settings = {"INDEX": False, "METADATA": ()}  # noqa: RUF012
+
+
+REDLOCK = "django_redis_locks.backends.redlock.RedlockBackend"
+
+
+class OursRedlock(Ours):
+    def location(self, url: str) -> dict[str, Any]:
+        return {"BACKEND": REDLOCK, "LOCATION": url.split()}
 
 
 class OursFair(Ours):
@@ -91,10 +102,18 @@ class OursWrite(Ours):
 class OursTasks(TaskAdapter):
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        locks.configure({"default": {"LOCATION": url, "WAIT": WAIT, "EXPIRE": LEASE}})
+        locks.configure({"default": {**self.location(url), "WAIT": WAIT, "EXPIRE": LEASE}})
+
+    def location(self, url: str) -> dict[str, Any]:
+        return {"LOCATION": url}
 
     async def acquire(self, key: str) -> Grant:
         return await locks.lock(key, expire=LEASE).aacquire()
 
     async def release(self, held: Grant) -> None:
         await held.arelease()
+
+
+class OursRedlockTasks(OursTasks):
+    def location(self, url: str) -> dict[str, Any]:
+        return {"BACKEND": REDLOCK, "LOCATION": url.split()}

@@ -10,11 +10,11 @@ from .base import LEASE, WAIT, Adapter, NotAcquired, TaskAdapter
 
 
 class Pottery(Adapter):
-    """With one master, as all libraries here."""
+    """With the masters of the URLs, between spaces."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._masters = {redis.Redis.from_url(url)}
+        self._masters = {redis.Redis.from_url(each) for each in url.split()}
 
     def acquire(self, key: str) -> Any:
         lock = Redlock(key=key, masters=self._masters, auto_release_time=LEASE)
@@ -28,10 +28,10 @@ class Pottery(Adapter):
 
 class PotteryTasks(TaskAdapter):
     async def start(self) -> None:
-        self._client: Any = redis.asyncio.Redis.from_url(self.url)
+        self._masters: Any = {redis.asyncio.Redis.from_url(each) for each in self.url.split()}
 
     async def acquire(self, key: str) -> Any:
-        lock = AIORedlock(key=key, masters={self._client}, auto_release_time=LEASE)
+        lock = AIORedlock(key=key, masters=self._masters, auto_release_time=LEASE)
         if not await lock.acquire(timeout=WAIT):
             raise NotAcquired
         return lock
@@ -40,4 +40,5 @@ class PotteryTasks(TaskAdapter):
         await held.release()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        for master in self._masters:
+            await master.aclose()

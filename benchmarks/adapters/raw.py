@@ -37,32 +37,63 @@ def exchange(connection: socket.socket, request: bytes, expected: bytes) -> None
         raise NotAcquired(repr(reply))
 
 
+def acquire_request(name: bytes, token: bytes) -> bytes:
+    request = b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$16\r\n%b\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n%d\r\n"
+    return request % (len(name), name, token, LEASE * 1000)
+
+
+def release_request(name: bytes, token: bytes) -> bytes:
+    request = b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$16\r\n%b\r\n"
+    return request % (RELEASE_SHA, len(name), name, token)
+
+
 class RawSocket(Adapter):
     """SET NX PX and compare-and-delete, packed by hand, with a token per hold. Without waiting: for uncontended
     rows."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._connection = connect(url)
-        exchange(self._connection, pack(b"SCRIPT", b"LOAD", RELEASE), b"$40\r\n%b\r\n" % RELEASE_SHA)
+        self.connection = connect(url)
+        exchange(self.connection, pack(b"SCRIPT", b"LOAD", RELEASE), b"$40\r\n%b\r\n" % RELEASE_SHA)
         prefix = os.urandom(4).hex().encode()
-        self._tokens = (prefix + b"%08x" % number for number in itertools.count())
+        self.tokens = (prefix + b"%08x" % number for number in itertools.count())
 
     def acquire(self, key: str) -> tuple[bytes, bytes]:
         name = key.encode()
-        token = next(self._tokens)
-        request = b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$16\r\n%b\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n%d\r\n"
-        self._connection.sendall(request % (len(name), name, token, LEASE * 1000))
-        if self._connection.recv(64) != b"+OK\r\n":
+        token = next(self.tokens)
+        self.connection.sendall(acquire_request(name, token))
+        if self.connection.recv(64) != b"+OK\r\n":
             raise NotAcquired
         return name, token
 
     def release(self, held: tuple[bytes, bytes]) -> None:
-        name, token = held
-        request = b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$16\r\n%b\r\n"
-        self._connection.sendall(request % (RELEASE_SHA, len(name), name, token))
-        if self._connection.recv(64) != b":1\r\n":
+        self.connection.sendall(release_request(*held))
+        if self.connection.recv(64) != b":1\r\n":
             raise NotAcquired
+
+
+class RawRound(Adapter):
+    """The same requests to several servers: each is sent to all of them before any reply is read."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._all = [RawSocket(each) for each in url.split()]
+
+    def acquire(self, key: str) -> tuple[bytes, bytes]:
+        name = key.encode()
+        token = next(self._all[0].tokens)
+        self._exchange(acquire_request(name, token), b"+OK\r\n")
+        return name, token
+
+    def release(self, held: tuple[bytes, bytes]) -> None:
+        self._exchange(release_request(*held), b":1\r\n")
+
+    def _exchange(self, request: bytes, expected: bytes) -> None:
+        for one in self._all:
+            one.connection.sendall(request)
+        for one in self._all:
+            if one.connection.recv(64) != expected:
+                raise NotAcquired
 
 
 class Baton(Adapter):

@@ -12,7 +12,7 @@ from .base import LEASE, Adapter, NotAcquired, TaskAdapter
 class RedlockNg(Adapter):
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._redlock: Any = Redlock([url])
+        self._redlock: Any = Redlock(url.split())
 
     def acquire(self, key: str) -> Any:
         lock = self._redlock.acquire(key, LEASE * 1000, blocking=True)
@@ -26,7 +26,7 @@ class RedlockNg(Adapter):
 
 class RedlockNgTasks(TaskAdapter):
     async def start(self) -> None:
-        self._redlock: Any = AsyncRedlock([self.url])
+        self._redlock: Any = AsyncRedlock(self.url.split())
 
     async def acquire(self, key: str) -> Any:
         lock = await self._redlock.acquire(key, LEASE * 1000, blocking=True)

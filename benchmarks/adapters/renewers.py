@@ -49,8 +49,8 @@ class RawRenewed(RawSocket):
 
     def owns(self, held: tuple[bytes, bytes]) -> bool:
         name, token = held
-        self._connection.sendall(pack(b"GET", name))
-        return token in self._connection.recv(128)
+        self.connection.sendall(pack(b"GET", name))
+        return token in self.connection.recv(128)
 
     def _renew(self, interval: float) -> None:
         """Renew all locks that are due. They are due in the order of their acquisition."""

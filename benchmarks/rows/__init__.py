@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..bench import Bench
-from . import cache, celery, family, growth, hot, memory, renewals, tasks, uncontended, waiters
+from . import cache, celery, family, growth, hot, memory, renewals, stores, tasks, uncontended, waiters
 
 
 class Row(NamedTuple):
@@ -24,5 +24,6 @@ ROWS = {
     "memory": Row("Memory in Redis per held lock", memory.run),
     "cache": Row("Cached values: stampedes, a miss, hits", cache.run),
     "celery": Row("Celery: one job submitted", celery.run),
+    "stores": Row("Sentinel, Cluster and Redlock", stores.run),
     "growth": Row("How the cost grows", growth.run),
 }
