@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from . import inspection
+from .core.errors import LockBackendError
 from .handler import DEFAULT
 
 REASON: Final = "its process is gone"
@@ -62,6 +63,8 @@ async def afind_dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
 
 
 def _dead_of(page: inspection.Page) -> list[inspection.LockInfo]:
+    if page.unreachable:
+        raise LockBackendError(page.unreachable[0], transient=True, unreachable=True)
     host = socket.gethostname()
     return [
         replace(info, holder=holder, holders=(holder,))  # others live

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from django_redis_locks import LockBackendError, clock
+from django_redis_locks import LockBackendError, clock, inspection
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE, Async, Sync, renewed
 from tests.probes.client import registered_queues, rights_named_on_a_cluster, slot_of
@@ -116,6 +117,33 @@ def test_killed_master_costs_the_time_of_its_slots_only(
     assert len(passes) > 20
     assert max(passes) < 1.0 < clock.now() - begin
     grant.release()
+
+
+def test_listing_names_a_killed_master_until_its_replica_has_taken_over(
+    cluster: RedisCluster, open_locks: Callable[..., Locks], face: Sync | Async
+) -> None:
+    """[L21] The locks of the other masters are listed meanwhile."""
+    lost, other = key_on(cluster, 0), key_on(cluster, 1)
+    client = open_locks(cluster.location(), EXPIRE=60)
+    grants = [face.acquire(client.lock(key)) for key in (lost, other)]
+    cluster.masters[0].command("WAIT", 1, 2000)
+    victim, alias = cluster.masters[0], client.settings.alias
+    for node in cluster.nodes:
+        node.command("CONFIG", "SET", "cluster-node-timeout", 60_000)
+    victim.kill()
+    for page in (inspection.held(alias), asyncio.run(inspection.aheld(alias))):
+        assert [row.key for row in page.rows] == [other]
+        assert [f":{victim.port}" in reason for reason in page.unreachable] == [True]
+    replica = next(
+        node
+        for node in cluster.nodes
+        if node.running and f"master_port:{victim.port}" in node.command("INFO", "replication")
+    )
+    replica.command("CLUSTER", "FAILOVER", "TAKEOVER")
+    eventually(lambda: not inspection.held(alias).unreachable)
+    assert {row.key for row in inspection.held(alias).rows} == {lost, other}
+    for grant in grants:
+        face.release(grant)
 
 
 def test_caller_of_a_slot_without_a_node_gets_an_error_after_its_wait(

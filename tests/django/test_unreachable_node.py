@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from django_redis_locks import inspection, locks
+from django_redis_locks import LockBackendError, inspection, locks, release_dead
 from tests.django.admin_site import LIST, VIEW, client_with_permissions, listed_keys, urlpatterns, visible_text
 from tests.django.test_console import call
 from tests.probes.client import slot_of
@@ -79,3 +79,8 @@ def test_admin_shows_the_other_locks_below_the_reason(away: Away) -> None:
     text = visible_text(response)
     assert "Some locks can't be reached" in text
     assert away.port in text
+
+
+def test_dead_holders_are_not_searched_on_a_part_of_the_masters(away: Away) -> None:
+    with pytest.raises(LockBackendError, match=away.port):
+        release_dead()
