@@ -143,9 +143,12 @@ class ClusterBackend(Backend):
         deadline = now() + timeout
         replies: list[Any] = [None] * len(commands)
         by_node: dict[ClusterNode, list[int]] = {}
-        for number, command in enumerate(commands):
+        slots = [slot_of(command.keys[0]) for command in commands]
+        owners = self.table.owners
+        unread = self.table.refresh() if any(owners[slot] is None for slot in slots) else ""
+        for number, slot in enumerate(slots):
             try:
-                by_node.setdefault(self.table.owner(slot_of(command.keys[0])), []).append(number)
+                by_node.setdefault(self.table.require_owner(slot, unread), []).append(number)
             except LockBackendError as failure:
                 replies[number] = failure
 

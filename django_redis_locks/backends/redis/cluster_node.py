@@ -45,6 +45,7 @@ class ClusterNode(RedisBackend):
         super().__init__(url, options, tuning)
         self.address = address
         self.name = join_address(*address)
+        self.location = f"{url.partition('://')[0]}://{self.name}/0"
 
     @property
     def subscriber_settings(self) -> tuple[Callable[[], Any], float]:

@@ -353,3 +353,27 @@ def test_a_missing_right_names_those_of_a_cluster(nodes: tuple[FakeNode, FakeNod
     nodes[0].replies = [b"-NOPERM no permissions to run the 'spublish' command\r\n"]
     with pytest.raises(LockBackendError, match=r"\+cluster\|slots.*\+spublish \+ssubscribe"):
         backend.call(COMMAND)
+
+
+def test_commands_for_many_unknown_slots_read_the_table_once(
+    backend: ClusterBackend, nodes: tuple[FakeNode, FakeNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if no node answers: else each of them would wait as long."""
+    reads: list[float] = []
+    monkeypatch.setattr(backend.table, "_read", lambda: reads.append(0) or "no node answers")
+    commands = [COMMAND] * 50
+    replies = backend.call_many(commands, 1.0)
+    assert [str(reply) for reply in replies] == ["no node answers"] * 50
+    assert len(reads) == 1
+
+
+def test_reason_of_a_node_that_is_away_has_no_login(
+    backend: ClusterBackend, nodes: tuple[FakeNode, FakeNode], call: Call
+) -> None:
+    first, _ = nodes
+    call(backend, COMMAND)
+    first.replies = [b"-LOADING busy\r\n"]
+    with pytest.raises(LockBackendError, match="LOADING") as caught:
+        call(backend, COMMAND)
+    assert "me:" not in str(caught.value)
+    assert f"//127.0.0.1:{first.port}" in str(caught.value)
