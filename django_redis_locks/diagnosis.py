@@ -12,7 +12,7 @@ from .handler import DEFAULT, locks
 from .primitives.shared.fence_counter import raising
 
 if TYPE_CHECKING:
-    from .core.server_info import Facts, FenceCounter
+    from .core.server_info import Facts, FenceCounter, Topology
 
 DEFAULT_TIMEOUT: Final = 2.0
 """The default ``timeout`` of ``facts``, in seconds."""
@@ -52,6 +52,24 @@ async def afacts(using: str = DEFAULT, *, timeout: float = DEFAULT_TIMEOUT) -> F
         LockBackendError: the store can't be reached, or refuses the login.
     """
     return await asyncio.to_thread(facts, using, timeout=timeout)
+
+
+def topology(using: str = DEFAULT, key: str = "") -> Topology:
+    """Return the servers of an alias, as this process knows them from its requests so far. Does no I/O.
+
+    Args:
+        using: the alias.
+        key: the filled key of a lock; of a Cluster, ``asked`` has the server of this lock then.
+
+    Returns:
+        The kind of the store, and the addresses of its servers.
+
+    Raises:
+        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        LockKeyError: the key is invalid.
+    """
+    client = locks[using]
+    return client.engine.backend.topology(client.listed(key).keys.lock if key else "")
 
 
 def is_per_process(using: str = DEFAULT) -> bool:

@@ -59,6 +59,7 @@ LOCAL = {
         "probe",
         "refusal",
         "together",
+        "topology",
         "why_unsupported",
         "tuned",
     },

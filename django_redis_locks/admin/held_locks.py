@@ -12,8 +12,10 @@ from django.contrib import admin
 from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.utils.translation import gettext_lazy as _
 
+from .. import diagnosis
 from ..core.text import distinct, escape_unprintable
 from ..inspection import LONGEST_PAGE
+from ..topology_text import describe
 from . import formatting
 from .filters import AliasFilter, StateFilter
 from .force_release import ForceReleaseMixin
@@ -79,6 +81,7 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
                 "fields": (
                     "whole_key",
                     "alias",
+                    "store",
                     "shown_name",
                     "kind",
                     "digest",
@@ -179,6 +182,10 @@ class HeldLockAdmin(ForceReleaseMixin, Base):
     @admin.display(description=_("key"), ordering="key")
     def shown_key(self, lock: HeldLock) -> SafeString | None:
         return formatting.key(lock.info) if lock.info else None
+
+    @admin.display(description=_("store"))
+    def store(self, lock: HeldLock) -> str:
+        return escape_unprintable(describe(diagnosis.topology(lock.alias, lock.key)))
 
     @admin.display(description=_("key"))
     def whole_key(self, lock: HeldLock) -> str:

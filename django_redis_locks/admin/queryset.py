@@ -17,11 +17,12 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Q
 
-from .. import inspection
+from .. import diagnosis, inspection
 from ..core.errors import LockError, LockKeyError
 from ..handler import DEFAULT, locks
 from ..inspection import Choice, LockInfo, Page
 from ..models import HeldLock
+from ..topology_text import describe
 
 PAGE: Final = 50
 """Locks on a page."""
@@ -171,6 +172,12 @@ class LockQuerySet:
     def page(self) -> Page:
         """The page that was read last; if there is none, the page at ``start`` is read."""
         return self._page(self.start if self.read is None else self.read[0])
+
+    @property
+    def store(self) -> str:
+        """The servers of the alias."""
+        page = self.page  # reading it makes them known
+        return describe(diagnosis.topology(self.using), len(page.unreachable))
 
     def count(self) -> int:
         return self.page.total

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from ..core.errors import LockBackendError
 from ..core.prepared import PreparedCommand
-from ..core.server_info import Facts
+from ..core.server_info import Facts, Topology
 from ..core.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
@@ -212,6 +212,14 @@ class Backend:
             LockBackendError: the server can't be reached, or rejects the login.
         """
         return Facts(type(self).__name__)
+
+    def topology(self, key: str = "") -> Topology:
+        """Return the servers of the store as they are known. Does no I/O.
+
+        Args:
+            key: the key of a lock in the store; ``asked`` has its servers then.
+        """
+        return Topology(type(self).__name__)
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         """Return the subscriber of this process, which calls ``handler``."""

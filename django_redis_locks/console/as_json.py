@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from .. import diagnosis
+
 if TYPE_CHECKING:
     from ..core.server_info import Facts, FenceCounter
     from ..inspection import LockInfo, Page
@@ -57,11 +59,17 @@ def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
                     "partial": page.partial,
                     "indexed": page.indexed,
                     "unreachable": page.unreachable,
+                    "store": of_store(alias),
                 }
                 for alias, page in pages.items()
             },
         },
     }
+
+
+def of_store(alias: str, key: str = "") -> Document:
+    """The servers of an alias; with a key, those that have this lock, too."""
+    return asdict(diagnosis.topology(alias, key))
 
 
 def of_facts(facts: Facts) -> Document:

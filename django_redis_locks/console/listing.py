@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 
 from .. import diagnosis, inspection
 from ..core.text import distinct
+from ..topology_text import describe
 from . import as_json
 from .console import NO, OK, Console, Options, alias_of, aliases_of, errors_text
 from .text import cut, pairs, span, states, table
@@ -61,7 +62,7 @@ def show(console: Console, options: Options) -> int:
     """Show one lock, held or free."""
     info = inspection.find(options["key"], alias_of(options))
     if console.json:
-        console.document(as_json.of_lock(info))
+        console.document(as_json.of_lock(info) | {"store": as_json.of_store(info.alias, info.key)})
     else:
         console.say(*described(info))
     return NO if info.state == "free" else OK
@@ -72,6 +73,7 @@ def described(info: LockInfo) -> Iterator[str]:
     yield distinct(info.key)
     rows = [
         (_("alias"), distinct(info.alias)),
+        (_("store"), distinct(describe(diagnosis.topology(info.alias, info.key)))),
         (_("name"), distinct(info.name)),
         (_("kind"), distinct(info.kind)),
         (_("in the log"), info.digest),
@@ -163,6 +165,8 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
     more = total > len(rows) and bool(rows)
     least = _("at least %s") % count if any(page.partial for page in pages.values()) else count
     yield _("%(shown)d of %(total)s") % {"shown": len(rows), "total": least} if more else least
+    for alias, page in pages.items():
+        yield distinct(f"{alias}: {describe(diagnosis.topology(alias), len(page.unreachable))}")
 
 
 def _cells(row: LockInfo) -> list[str]:

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from .. import diagnosis, inspection
 from ..core.server_info import MEMORY
 from ..core.text import distinct
+from ..topology_text import describe
 from . import as_json
 from .console import Console, Options, aliases_of
 from .text import bytes_of, pairs, span, table
@@ -60,6 +61,7 @@ def stats(console: Console, options: Options) -> int:
                 "expired": stats.counts.expired,
                 "queued": stats.counts.queued,
                 "unreachable": stats.counts.unreachable,
+                "store": as_json.of_store(alias),
                 "server": as_json.of_facts(stats.facts),
             }
             for alias, stats in found.items()
@@ -67,7 +69,8 @@ def stats(console: Console, options: Options) -> int:
         console.document({"aliases": as_json.errors(console.down) | answers})
     else:
         for alias, stats in found.items():
-            console.say(distinct(alias), *pairs(_lines_of(stats)), "")
+            store = describe(diagnosis.topology(alias), len(stats.counts.unreachable or stats.facts.unreachable))
+            console.say(distinct(alias), *pairs([(_("store"), distinct(store)), *_lines_of(stats)]), "")
     return console.code(found)
 
 
@@ -90,7 +93,7 @@ def _lines_of(stats: _Stats) -> list[tuple[str, str]]:
         (_("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.name}")),
     ]
     if facts.server == MEMORY:
-        return [*lines[:3], (_("server"), _("the memory of this process; other processes have locks of their own"))]
+        return lines[:3]
     if facts.uptime is not None:
         lines.append((_("uptime"), span(facts.uptime)))
     if facts.memory is not None:

@@ -81,6 +81,25 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Topology:
+    """The servers of a store, as far as this process knows them. Addresses have no login.
+
+    Attributes:
+        kind: "memory", "standalone", "sentinel" or "cluster", in the words of ``Facts.mode``; or the name of another
+            backend.
+        servers: the address of the server, or of the master that sentinels named; the masters of a Cluster. Empty until
+            they are known.
+        service: the service that the sentinels monitor.
+        asked: those of the servers of a Cluster that have the lock in question.
+    """
+
+    kind: str
+    servers: tuple[str, ...] = ()
+    service: str = ""
+    asked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FenceCounter:
     """The state of the fence counter of one bucket.
 

@@ -13,7 +13,9 @@ from django_redis_locks.conf import settings
 from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
 from django_redis_locks.core.registry import registry
+from django_redis_locks.core.server_info import Topology
 from django_redis_locks.core.tuning import RESERVED_FENCES
+from django_redis_locks.topology_text import describe
 
 __all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]
 
@@ -89,3 +91,8 @@ def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
 def kind_of(grant: Grant | None) -> str:
     """The class of the lock of a grant."""
     return type(grant.lock).__name__ if grant is not None else ""
+
+
+def store_text(kind: str, servers: str, away: int) -> str:
+    """Return the name of a store with these servers, a letter each, of which some are away."""
+    return describe(Topology(kind, tuple(servers)), away)

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...core.server_info import MEMORY, Facts
+from ...core.server_info import MEMORY, Facts, Topology
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
 from . import indexes, latches, loads, locks, multi, permits, records
@@ -65,6 +65,9 @@ class MemoryBackend(Backend):
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         return Facts(MEMORY, address=self.identity, ahead=0.0)
+
+    def topology(self, key: str = "") -> Topology:
+        return Topology(MEMORY)
 
     def clear(self) -> None:
         """Forget all locks and records without notifying waiters. For isolation between tests."""

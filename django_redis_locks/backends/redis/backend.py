@@ -11,6 +11,7 @@ from ...core.clock import system_now as now
 from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
 from ...core.prepared import PreparedCommand
+from ...core.server_info import Facts, Topology
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
@@ -18,7 +19,7 @@ from . import versions
 from .async_connections import LoopConnections
 from .cluster_url import is_cluster
 from .idle import LastTimeout
-from .redispy import Failure, connection_makers, validate_seconds
+from .redispy import Failure, connection_makers, validate_replicas, validate_seconds
 from .resp import ServerError, pack
 from .scripts import PackedArguments, by_sha, by_source, pack_arguments, pack_arguments_once, prepared_head
 from .sentinels import OPTIONS as SENTINEL_OPTIONS
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...core.commands import Command
-    from ...core.server_info import Facts
     from ..base import MessageHandler
 
 MAX_CONNECTION_AGE = 3600.0
@@ -217,6 +217,10 @@ class RedisBackend(Backend):
         finally:
             pool.close()
 
+    def topology(self, key: str = "") -> Topology:
+        single = Topology("standalone", (self.identity.removeprefix("redis:"),))
+        return single if self._sentinels is None else self._sentinels.topology()
+
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         subscriber = self._subscriber = RedisSubscriber(
             self._make_resp2, handler, self.location, self._max_age, fails_over=self.fails_over
@@ -270,17 +274,6 @@ class RedisBackend(Backend):
         )
         refusal.__cause__ = error
         return refusal
-
-
-def validate_replicas(number: object) -> int:
-    """Return the option ``replicas``.
-
-    Raises:
-        ValueError: not a whole number from 0 on.
-    """
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError(f"the option replicas is a whole number from 0 on, not {number!r}")
-    return number
 
 
 NO_ARGUMENTS = pack_arguments()

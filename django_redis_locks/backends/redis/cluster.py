@@ -18,6 +18,7 @@ from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.merged_facts import merge
 from ...core.prepared import PreparedCommand
+from ...core.server_info import Facts, Topology
 from ...core.tuning import DEFAULT, Tuning
 from ..base import FEATURES, Backend, Subscriber
 from . import cluster_url, versions
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...core.commands import Command
-    from ...core.server_info import Facts
     from ..base import MessageHandler
     from .scripts import PackedArguments
     from .server_list import Address
@@ -194,6 +194,11 @@ class ClusterBackend(Backend):
         masters = self.table.masters
         _at_once([partial(ask, node) for node in masters])
         return merge(self.location, "cluster", [found[node] for node in masters])
+
+    def topology(self, key: str = "") -> Topology:
+        owner = self.table.owners[slot_of(key)] if key else None
+        asked = () if owner is None else (owner.name,)
+        return Topology("cluster", tuple(node.name for node in self.table.masters), asked=asked)
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         subscriber = self._subscriber = ClusterSubscriber(self.table, handler)

@@ -114,6 +114,17 @@ def _verify_host(kwargs: dict[str, Any]) -> None:
     kwargs.setdefault("ssl_check_hostname", not unverified)
 
 
+def validate_replicas(number: object) -> int:
+    """Return the option ``replicas``.
+
+    Raises:
+        ValueError: not a whole number from 0 on.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"the option replicas is a whole number from 0 on, not {number!r}")
+    return number
+
+
 def validate_seconds(value: object, option: str) -> float:
     """Return a number of seconds unchanged.
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from redis.exceptions import ResponseError
 
 from ...core.clock import system_now as now
+from ...core.server_info import Topology
 from .redispy import Failure, adrop, connect_time_limit, connection_makers
 from .resp import ServerError, pack
 from .sentinel_url import SentinelUrl
@@ -59,6 +60,11 @@ class Sentinels:
         self._make, self._make_async, _ = _sentinel_makers(url, options)
         self._longest = connect_time_limit(self._make()) or 2.0
 
+    def topology(self) -> Topology:
+        """Return the master that a sentinel named last, if any."""
+        master = () if self._master is None else (join_address(*self._master),)
+        return Topology("sentinel", master, self.url.service)
+
     def locate(self, deadline: float) -> Address:
         """Return the address of the master.
 
@@ -102,7 +108,7 @@ class Sentinels:
             for host, seconds in self._shares(now() + timeout)
         ]
         answers = [fields for _, reply in replies if (fields := fields_of(reply))]
-        node = join_address(*self._master) if self._master is not None else ""
+        node = "".join(self.topology().servers)
         return replace(
             facts,
             mode="sentinel",
