@@ -34,6 +34,8 @@ def describe(topology: Topology, away: int = 0) -> str:
         text = f"Redis Cluster, {masters}"
     elif topology.kind == "cluster":
         text = "Redis Cluster"
+    elif topology.kind == "redlock":
+        text = "Redlock, " + ngettext("%(count)d server", "%(count)d servers", len(servers)) % {"count": len(servers)}
     else:
         text = topology.kind
     if away and len(servers) > 1:

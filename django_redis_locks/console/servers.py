@@ -15,6 +15,8 @@ from .console import Console, Options, aliases_of
 from .text import bytes_of, pairs, span, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..core.server_info import Facts
     from ..inspection import Counts
 
@@ -27,23 +29,19 @@ class _Stats(NamedTuple):
 def ping(console: Console, options: Options) -> int:
     """Show whether each server answers, and how fast."""
     found = console.ask_each(aliases_of(options), diagnosis.facts)
+    for alias, facts in found.items():
+        console.add_unreachable(alias, facts.unreachable)
     if console.json:
         shown = ("server", "version", "address", "node", "round_trip", "role")
         answers = {
             alias: {name: value for name, value in as_json.of_facts(facts).items() if name in shown}
             for alias, facts in found.items()
         }
-        console.document({"aliases": {**answers, **as_json.errors(console.down)}})
+        console.document({"aliases": as_json.errors(console.down) | answers})
     elif found:
         header = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
-        console.say(
-            *table(
-                [
-                    header,
-                    *(_ping_row(alias, one) for alias, facts in found.items() for one in facts.members or (facts,)),
-                ]
-            )
-        )
+        rows = [_ping_row(alias, one) for alias, facts in found.items() for one in facts.members or (facts,)]
+        console.say(*table([header, *rows]))
     return console.code(found)
 
 
@@ -53,7 +51,7 @@ def stats(console: Console, options: Options) -> int:
         aliases_of(options), lambda alias: _Stats(inspection.counts(alias), diagnosis.facts(alias))
     )
     for alias, stats in found.items():
-        console.add_unreachable(alias, stats.counts.unreachable)
+        console.add_unreachable(alias, stats.counts.unreachable or stats.facts.unreachable)
     if console.json:
         answers = {
             alias: {
@@ -90,28 +88,40 @@ def _lines_of(stats: _Stats) -> list[tuple[str, str]]:
         (_("held"), str(counts.held)),
         (_("expired within the last hour"), str(counts.expired)),
         (_("queued"), str(counts.queued)),
-        (_("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.name}")),
     ]
     if facts.server == MEMORY:
-        return lines[:3]
+        return lines
+    servers = facts.members or (facts,)
+    by_server = [dict(_lines_of_server(server)) for server in servers]
+    for name in dict.fromkeys(name for found in by_server for name in found):
+        texts = [found.get(name, "?") for found in by_server]
+        if len(set(texts)) == 1:
+            lines.append((name, texts[0]))
+        else:
+            lines += [(name, f"{distinct(one.name)}: {text}") for one, text in zip(servers, texts, strict=True)]
+    return lines
+
+
+def _lines_of_server(facts: Facts) -> Iterator[tuple[str, str]]:
+    """What is known about one server."""
+    yield _("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.name}")
     if facts.uptime is not None:
-        lines.append((_("uptime"), span(facts.uptime)))
+        yield _("uptime"), span(facts.uptime)
     if facts.memory is not None:
         most = bytes_of(facts.most_memory) if facts.most_memory else _("no limit")
-        lines.append((_("memory"), f"{bytes_of(facts.memory)} / {most}"))
+        yield _("memory"), f"{bytes_of(facts.memory)} / {most}"
     if facts.policy:
-        lines.append((_("eviction policy"), distinct(facts.policy)))
+        yield _("eviction policy"), distinct(facts.policy)
     if facts.evicted is not None:
-        lines.append((_("evicted keys"), str(facts.evicted)))
+        yield _("evicted keys"), str(facts.evicted)
     if facts.appends is not None:
-        lines.append((_("persistence"), distinct(_persistence(facts))))
+        yield _("persistence"), distinct(_persistence(facts))
     if facts.clients is not None:
-        lines.append((_("clients"), f"{facts.clients} / {facts.most_clients or '?'}"))
+        yield _("clients"), f"{facts.clients} / {facts.most_clients or '?'}"
     if facts.ahead is not None:
-        lines.append((_("its clock is ahead by"), span(facts.ahead)))
+        yield _("its clock is ahead by"), span(facts.ahead)
     if facts.denied:
-        lines.append((_("denied"), distinct(" ".join(facts.denied))))
-    return lines
+        yield _("denied"), distinct(" ".join(facts.denied))
 
 
 def _persistence(facts: Facts) -> str:

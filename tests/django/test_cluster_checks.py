@@ -30,6 +30,23 @@ def test_facts_are_those_of_all_masters(settings: Any, redis_cluster: RedisClust
     assert all(master.address in shown for master in facts.members)
 
 
+def test_facts_of_the_masters_are_shown_one_by_one_where_they_differ(
+    settings: Any, redis_cluster: RedisCluster, capsys: Any
+) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_cluster.location()}}
+    differs, *others = redis_cluster.masters
+    differs.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        call_command("redis_locks", "stats")
+        first = capsys.readouterr().out
+    finally:
+        differs.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert f"redis://127.0.0.1:{differs.port}/0: allkeys-lru" in first
+    assert all(f"redis://127.0.0.1:{other.port}/0: noeviction" in first for other in others)
+    call_command("redis_locks", "stats")
+    assert capsys.readouterr().out.count("noeviction") == 1
+
+
 def test_healthy_cluster_has_one_note(settings: Any, redis_cluster: RedisCluster) -> None:
     """W107, as its nodes keep no file."""
     (message,) = run_check(settings, redis_cluster.location(), BACKEND_WAIT=PATIENT)

@@ -57,6 +57,12 @@ def test_cluster_is_named_with_its_masters_and_the_node_of_a_lock(
     assert_named("Redis Cluster, 3 masters", f"Redis Cluster, 3 masters; this lock: 127.0.0.1:{owner.port}")
 
 
+def test_redlock_is_named_with_the_number_of_its_servers(settings: Any, redlock_location: list[str]) -> None:
+    backend = "django_redis_locks.backends.redlock.RedlockBackend"
+    settings.REDIS_LOCKS = {"default": {"BACKEND": backend, "LOCATION": redlock_location}}
+    assert_named("Redlock, 5 servers", "Redlock, 5 servers")
+
+
 @pytest.mark.parametrize(
     ("language", "text"),
     [("en", "Redis Cluster, 3 masters, 2 reachable"), ("zh-hans", "Redis Cluster, 3 个主节点, 2 个可访问")],

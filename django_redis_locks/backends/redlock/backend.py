@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import LockBackendError
 from ...core.merged_facts import merge
-from ...core.server_info import Facts
+from ...core.server_info import Facts, Topology
 from ...core.tuning import DEFAULT, REDLOCK_TIMEOUT, Tuning
 from ..base import Backend
 from ..redis import RedisBackend
@@ -135,6 +135,9 @@ class RedlockBackend(Backend):
         if sum(isinstance(reply, Facts) for reply in found) < majority_of(len(found)):
             raise no_majority(self.location, found)
         return replace(merge(self.location, "redlock", found), database="")
+
+    def topology(self, key: str = "") -> Topology:
+        return Topology("redlock", tuple(server for member in self.members for server in member.topology().servers))
 
     def _ask_members(self, ask: Callable[[Backend], Any]) -> list[Any]:
         """Call a function for each server at the same time. Return its results, or their errors."""
