@@ -12,7 +12,7 @@ import pytest
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.core import holder as holders
-from tests.unit.backends.redlock.world import START, Client, World, play
+from tests.unit.backends.redlock.world import START, TIMEOUT, Client, World, play
 
 
 def silent() -> None:
@@ -88,6 +88,34 @@ async def test_release_follows_a_grant_that_hasnt_been_answered(world: World) ->
     assert await client.release("t") == 1
     await asyncio.sleep(0.4)
     assert world.servers[0].executed[:1] == ["lock/acquire"]
+    assert world.holders() == 0
+
+
+@story
+async def test_reply_that_is_never_read_delays_a_release_for_some_timeouts_only(world: World) -> None:
+    """As if the acquire was sent in an event loop that doesn't run for some time."""
+    client = world.client()
+    backend = client.quorum.members[0].backend
+    send, runs_again = backend.acall, asyncio.Event()
+
+    async def acall(command: Any) -> Any:
+        reply = await send(command)
+        if command.name == "lock/acquire":
+            await runs_again.wait()
+        return reply
+
+    backend.acall = acall  # type: ignore[method-assign]
+    assert await client.acquire("t")
+    await asyncio.sleep(0.1)
+    assert world.holders() == 5
+    assert await client.release("t") == 1
+    await asyncio.sleep(0.1)
+    assert world.holders() == 1
+    await asyncio.sleep(4 * TIMEOUT)
+    left = world.holders()
+    runs_again.set()
+    assert left == 0
+    await asyncio.sleep(0.1)
     assert world.holders() == 0
 
 
