@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tools.redis_cluster import RedisCluster
+from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer
 
 from .adapters import ADAPTERS
@@ -49,7 +51,7 @@ class Bench:
         self.only = only
         self.cases: list[Case] = []
         self.versions: dict[str, str] = {}
-        self.locations = {"server": server.url()}  # a row adds those of other stores
+        self.locations = {"server": server.url()}
         cpus = sorted(os.sched_getaffinity(0))
         self.cpus = {"same": (cpus[0], cpus[0]), "split": (cpus[0], cpus[-1])}
         self._everywhere = set(cpus)
@@ -143,6 +145,20 @@ class Bench:
                     for value in values:
                         samples = [figure(job.measure(seconds=seconds, **{argument: value})) for _ in range(repeats)]
                         case.add(name, str(value), min(samples))
+
+    @contextmanager
+    def stores(self) -> Iterator[None]:
+        """Start the servers of the other stores."""
+        with ExitStack() as stack:
+            five = [stack.enter_context(RedisServer()) for _ in range(5)]
+            group = stack.enter_context(SentinelGroup())
+            self.locations |= {
+                "cluster": stack.enter_context(RedisCluster(replicas=0)).location(),
+                "replicated": group.servers[0].url(),
+                "sentinel": group.location(),
+                "five": " ".join(server.url() for server in five),
+            }
+            yield
 
     def case(self, row: str, name: str, placement: Placement) -> Case:
         case = Case(row, name, placement)

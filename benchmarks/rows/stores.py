@@ -3,12 +3,6 @@ part of the comparison: the Cluster has no replicas, and the master of Sentinel 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-from tools.redis_cluster import RedisCluster
-from tools.redis_sentinel import SentinelGroup
-from tools.redis_server import RedisServer
-
 from ..bench import Bench
 from .hot import pool
 
@@ -19,15 +13,7 @@ FIVE_MASTERS_TASKS = ["ours-redlock-tasks", "redlock-ng-five-tasks", "pottery-fi
 
 
 def run(bench: Bench) -> None:
-    with ExitStack() as servers:
-        five = [servers.enter_context(RedisServer()) for _ in range(5)]
-        group = servers.enter_context(SentinelGroup())
-        bench.locations |= {
-            "cluster": servers.enter_context(RedisCluster(replicas=0)).location(),
-            "replicated": group.servers[0].url(),
-            "sentinel": group.location(),
-            "five": " ".join(server.url() for server in five),
-        }
+    with bench.stores():
         for name, adapters in {
             "pair": ONE_MASTER,
             "pair-tasks": ONE_MASTER_TASKS,

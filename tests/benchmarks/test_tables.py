@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -62,6 +63,10 @@ class Recorder(Bench):
         importlib.import_module(f"benchmarks.scenarios.{scenario}")
 
     run_interleaved = run_steps = run_one_by_one
+
+    @contextmanager
+    def stores(self) -> Iterator[None]:
+        yield
 
 
 def test_every_case_has_a_view_and_every_name_an_adapter() -> None:

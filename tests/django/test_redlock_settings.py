@@ -48,7 +48,9 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
 
 
 def run(*, deploy: bool) -> list[CheckMessage]:
-    return run_checks(tags=["redis_locks"], include_deployment_checks=deploy)
+    """Run the checks, without those of the decorators of other tests, which a Redlock may not support."""
+    found = run_checks(tags=["redis_locks"], include_deployment_checks=deploy)
+    return [message for message in found if message.id != "redis_locks.E068"]
 
 
 def entry(location: Any, **more: Any) -> dict[str, Any]:
