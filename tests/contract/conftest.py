@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +23,9 @@ from tools.redis_server import RedisServer
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the row ``sentinel`` only in the suites that it is for."""
+    """Keep the row ``sentinel`` only in the suites that it is for, unless the variable ``ON_SENTINEL`` is "all"."""
+    if os.environ.get("ON_SENTINEL") == "all":
+        return
     unneeded = [item for item in items if _backend_of(item) is sentinel and item.path.stem not in ON_SENTINEL]
     if unneeded:
         config.hook.pytest_deselected(items=unneeded)

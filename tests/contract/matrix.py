@@ -52,7 +52,7 @@ def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def sentinel(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The master that sentinels name. The commands are those of the row ``redis``; the connections differ, so only the
-    suites in ``ON_SENTINEL`` run on it."""
+    suites in ``ON_SENTINEL`` usually run on it, and CI runs all of them once."""
     return {"LOCATION": request.getfixturevalue("sentinel_location")}
 
 

@@ -24,14 +24,16 @@ def _everywhere(quorum: Quorum, command: Command[Any]) -> Merging:
 
 
 def read_index(quorum: Quorum, command: Command[Any]) -> Merging:
-    """``index/page``: the entries of all members, each with the last end of its lease."""
+    """``index/page``: the entries of all members, each with the end of its lease that comes first in the order of the page.
+    Then the first entries of all are among the first ones of each member, and pages of different lengths agree."""
     _, offset, most, last_first = command.args
     wanted = Command("index/page", command.keys, command.args._replace(offset=0, most=offset + most), command.parse)
     replies = answers((yield from _everywhere(quorum, wanted)))
+    first = max if last_first else min
     ends: dict[Any, float] = {}
     for _, _, *pairs in replies:
         for lock, end in zip(pairs[::2], pairs[1::2], strict=True):
-            ends[lock] = max(float(end), ends.get(lock, 0.0))
+            ends[lock] = first(float(end), ends.get(lock, float(end)))
     entries = sorted(ends.items(), key=lambda entry: (entry[1], str(entry[0])), reverse=bool(last_first))
     total = max(len(ends), *(int(reply[1]) for reply in replies))
     page = [value for lock, end in entries[offset : offset + most] for value in (lock, round(end))]
