@@ -10,7 +10,7 @@ rm -rf "$WORK"
 mkdir -p "$WORK"
 
 SLOWEST=--durations=25
-SERVERS=(redis-server memcached rabbitmq-server mariadbd postgres)
+SERVERS=(redis-server memcached rabbitmq-server mariadbd postgres java zookeeper)
 
 fail() {
     printf 'CI: %s\n' "$*" >&2
@@ -41,6 +41,7 @@ needs() {
             chromium) missing+=(chromium fonts-dejavu-core) ;;
             mariadbd) missing+=(mariadb-server) ;;
             postgres) missing+=(postgresql) ;;
+            java) missing+=(default-jre-headless) ;;
             *) missing+=("$program") ;;
         esac
     done
@@ -57,6 +58,7 @@ has() {
     case $1 in
         venv) python3 -c 'import ensurepip, venv' ;;
         postgres) compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres ;;
+        zookeeper) test -e /usr/share/java/zookeeper.jar ;;
         *) command -v "$1" ;;
     esac >/dev/null 2>&1
 }

@@ -33,6 +33,7 @@ from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.rwlock import ReadWriteLock
 from .primitives.semaphore import Semaphore
+from .primitives.shared.fair_steps import FairSteps
 from .primitives.shared.lock_spec import LockSpec
 from .primitives.shared.mutex_steps import KIND, MutexSteps
 from .primitives.shared.permit_lock import PermitLock
@@ -191,6 +192,8 @@ class Locks(LockMaker):
         address = self._address(key, name)
         lock_options = self._options_of(address.name, options)
         steps, usual, deferred = KINDS[kind]
+        if self.engine.backend.always_fair:
+            steps = FairSteps
         return deferred if lock_options.database else usual, self._spec(address, lock_options, steps)
 
     def _spec(
@@ -291,6 +294,7 @@ class Locks(LockMaker):
         if expire is not None:
             lock_options = replace(lock_options, lease=durations.lease_ms(expire))
         if not validate_flag(auto_release, "auto_release"):
+            self._require("kept")
             check_kept(expire, renew, hold)
             renew = False
             lock_options = replace(lock_options, auto_release=False, after_release=None)

@@ -87,7 +87,7 @@ def fences(using: str = DEFAULT) -> list[FenceCounter]:
         The counters, one for each bucket.
 
     Raises:
-        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        InvalidLockBackend: there is no such alias, its settings are wrong, or its store has no counters.
         LockBackendError: the store can't be reached, or refuses.
     """
     return raise_fences(0, using)
@@ -103,7 +103,7 @@ async def afences(using: str = DEFAULT) -> list[FenceCounter]:
         The counters, one for each bucket.
 
     Raises:
-        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        InvalidLockBackend: there is no such alias, its settings are wrong, or its store has no counters.
         LockBackendError: the store can't be reached, or refuses.
     """
     return await araise_fences(0, using)
@@ -120,11 +120,12 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
         The counters afterwards, one for each bucket.
 
     Raises:
-        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        InvalidLockBackend: there is no such alias, its settings are wrong, or its store has no counters.
         ValueError: ``at_least`` can't be a fence.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
+    client.engine.require("counters", using)
     return run(raising(client.fence_counters, at_least), client.engine)
 
 
@@ -139,9 +140,10 @@ async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounte
         The counters afterwards, one for each bucket.
 
     Raises:
-        InvalidLockBackend: there is no such alias, or its settings are wrong.
+        InvalidLockBackend: there is no such alias, its settings are wrong, or its store has no counters.
         ValueError: ``at_least`` can't be a fence.
         LockBackendError: the store can't be reached, or refuses.
     """
     client = locks[using]
+    client.engine.require("counters", using)
     return await arun(raising(client.fence_counters, at_least), client.engine)

@@ -11,16 +11,18 @@ from contextlib import ExitStack
 
 import freezegun
 import pytest
+from kazoo.client import KazooClient
 
 from tests.probes.client import forget_locks
 from tests.probes.tuning import Tune
-from tests.servers import needs_version, unavailable
+from tests.servers import UNHURRIED, needs_version, unavailable
 from tests.simulation.summary import pytest_terminal_summary
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
 from tools.redis_cluster import RedisCluster
 from tools.redis_sentinel import SentinelGroup
 from tools.redis_server import RedisServer, one_node_cluster
+from tools.zookeeper_server import ZooKeeperEnsemble
 
 __all__ = ["needs_version", "pytest_terminal_summary", "unavailable"]
 
@@ -135,6 +137,28 @@ def sentinel_location(sentinel_group: SentinelGroup) -> str:
     """The LOCATION of the shared sentinels. Their master is flushed."""
     sentinel_group.master.flush()
     return sentinel_group.location()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_client() -> Iterator[KazooClient]:
+    """A plain client of the shared ZooKeeper."""
+    try:
+        with ZooKeeperEnsemble() as ensemble:
+            client = KazooClient(ensemble.location())
+            client.start(UNHURRIED)
+            yield client
+            client.stop()
+    except ServerNotFound as error:
+        unavailable(str(error))
+
+
+@pytest.fixture
+def zookeeper_location(zookeeper_client: KazooClient) -> str:
+    """The LOCATION of the shared ZooKeeper, without the locks of other tests."""
+    if zookeeper_client.exists("/tests"):
+        zookeeper_client.delete("/tests", recursive=True)
+    host, port = zookeeper_client.hosts[0]
+    return f"{host}:{port}/tests"
 
 
 @pytest.fixture(scope="session")

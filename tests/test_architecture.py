@@ -149,14 +149,17 @@ def test_clock_is_recognized_in_each_spelling() -> None:
         assert clocks_read(ast.parse(text)), text
 
 
+ON_KAZOO = "django_redis_locks.backends.zookeeper"
+
 AFTER_SETUP = tuple(f"django_redis_locks.{module}" for module in ("fencing", "models", "admin", "contrib.drf"))
 """Modules with models can only be imported after Django's setup."""
 
 
 def test_import_starts_no_thread_and_no_celery() -> None:
-    """[L47] Importing all modules starts no thread and opens no connection; only `celery_locks` imports Celery."""
+    """[L47] Importing all modules starts no thread and opens no connection; only `celery_locks` imports Celery, and only
+    the backend for ZooKeeper kazoo."""
     modules = [".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in FILES]
-    companion = [module for module in modules if module.startswith("celery_locks")]
+    companion = [module for module in modules if module.startswith(("celery_locks", ON_KAZOO))]
     modules = [module for module in modules if module not in companion]
     late = [module for module in modules if module.startswith(AFTER_SETUP)]
     program = (
@@ -191,8 +194,8 @@ def test_every_module_is_checked_by_these_rules() -> None:
 # Private names
 
 
-FOREIGN_NAMES = {"_context", "_meta", "_request"}
-"""Private names of Celery, Django and DRF that our classes also define."""
+FOREIGN_NAMES = {"_connection", "_context", "_meta", "_request"}
+"""Private names of Celery, Django, DRF and kazoo that our classes also define."""
 
 
 def home_of(file: Path) -> Path:

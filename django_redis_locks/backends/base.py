@@ -76,15 +76,17 @@ class Subscriber:
 
 
 FEATURES: Final = {
+    "counters": "fence counters need Redis",
     "detach": "detached holds need Redis",
-    "fair": "fair locks need Redis",
+    "fair": "fair locks need Redis or ZooKeeper",
+    "kept": "locks with auto_release=False need Redis",
     "latches": "latches need Redis",
     "loads": "loads of a cache need Redis",
     "multi": "multi locks need Redis",
     "records": "records need Redis",
     "rwlocks": "read-write locks need Redis",
     "semaphores": "semaphores need Redis",
-    "wakes": "wake-ups of waiters need Redis",
+    "wakes": "wake-ups of waiters need Redis or ZooKeeper",
 }
 """What a backend may lack, with the stores that have it: the beginning of the message for one that doesn't."""
 
@@ -118,6 +120,12 @@ class Backend:
     fences: bool = True
     """Whether grants have a fence."""
 
+    always_fair: ClassVar = False
+    """Whether every mutex is fair, because the store knows each waiter."""
+
+    incompatible: ClassVar = "E035"
+    """The id of the system check that reports ``incompatibility``."""
+
     def __init__(self, location: Any, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         raise NotImplementedError
 
@@ -129,6 +137,11 @@ class Backend:
         except (TypeError, ValueError) as error:
             return str(error)
         return None
+
+    @classmethod
+    def with_lease(cls, options: Mapping[str, Any], lease: int) -> Mapping[str, Any]:
+        """Return the options of a store whose connections depend on the lease of the alias, in milliseconds."""
+        return options
 
     @classmethod
     def incompatibility(cls) -> str | None:

@@ -54,15 +54,16 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         if problem.id == VERSION_WARNING:
             _warn(problem.message)
     entry = {**DEFAULTS, **entry}
+    backend: type[Backend] = import_string(entry["BACKEND"])
     location, options = location_of(entry)
     general = overrides.read(entry)
     assert general.lease is not None and general.wait is not None  # noqa: S101, PT018 - the defaults have them
     assert general.max_hold is not None and general.backend_wait is not None  # noqa: S101, PT018
     return AliasSettings(
         alias=alias,
-        backend=import_string(entry["BACKEND"]),
+        backend=backend,
         location=location,
-        options=options,
+        options=backend.with_lease(options, general.lease),
         key_prefix=entry["KEY_PREFIX"],
         lease=general.lease,
         wait=general.wait,

@@ -153,7 +153,7 @@ def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 def _check(
     entry: Mapping[str, Any], where: str, id: str, check: Callable[[Any, str], object], *keys: str
 ) -> Iterator[Problem]:
-    """A problem for each of these keys whose value the check refuses with a ``ValueError``."""
+    """Yield a problem for each of these keys if the check refuses its value with a ``ValueError``."""
     for key in keys:
         if key in entry:
             try:
@@ -185,7 +185,7 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         return
     incompatibility, warning = backend.incompatibility(), backend.compatibility_warning()
     if incompatibility is not None:
-        yield Problem("E035", f"{where}: {incompatibility}.")
+        yield Problem(backend.incompatible, f"{where}: {incompatibility}.")
         return
     if warning is not None:
         yield Problem(VERSION_WARNING, f"{where}: {warning}.")

@@ -13,7 +13,17 @@ import redis
 
 from django_redis_locks import InvalidLockBackend
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import BACKENDS, FACES, ON_SENTINEL, Caller, Face, redlock, sentinel
+from tests.contract.matrix import (
+    BACKENDS,
+    FACES,
+    NOT_ON_ZOOKEEPER,
+    ON_SENTINEL,
+    Caller,
+    Face,
+    redlock,
+    sentinel,
+    zookeeper,
+)
 from tests.contract.network_faults import FaultSchedule
 from tests.probes.engine import Event, record_events, supported_features
 from tests.probes.load import LoadCalls
@@ -23,10 +33,15 @@ from tools.redis_server import RedisServer
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the row ``sentinel`` only in the suites that it is for, unless the variable ``ON_SENTINEL`` is "all"."""
-    if os.environ.get("ON_SENTINEL") == "all":
-        return
-    unneeded = [item for item in items if _backend_of(item) is sentinel and item.path.stem not in ON_SENTINEL]
+    """Keep the rows ``sentinel`` and ``zookeeper`` only in the suites that they are for; the former in all if the variable
+    ``ON_SENTINEL`` is "all"."""
+    everywhere = os.environ.get("ON_SENTINEL") == "all"
+    unneeded = [
+        item
+        for item in items
+        if (_backend_of(item) is sentinel and item.path.stem not in ON_SENTINEL and not everywhere)
+        or (_backend_of(item) is zookeeper and item.path.stem in NOT_ON_ZOOKEEPER)
+    ]
     if unneeded:
         config.hook.pytest_deselected(items=unneeded)
         dropped = set(unneeded)
@@ -35,11 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Skip what needs an object that the backend refuses to make."""
+    """Skip what needs an object that the backend refuses to make, or a longer lease than it has."""
     try:
         yield
+    except ValueError as refused:
+        if _backend_of(item) is not zookeeper or "a lease is at most EXPIRE" not in str(refused):
+            raise
+        pytest.skip(str(refused))
     except InvalidLockBackend as refused:
-        if _backend_of(item) is not redlock:
+        if _backend_of(item) not in (redlock, zookeeper):
             raise
         pytest.skip(str(refused))
 

@@ -65,8 +65,20 @@ def redlock(request: pytest.FixtureRequest) -> dict[str, Any]:
     }
 
 
+def zookeeper(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """One server. ``EXPIRE``, the longest lease there, is that of the longest one in a suite."""
+    return {
+        "BACKEND": "django_redis_locks.backends.zookeeper.ZooKeeperBackend",
+        "EXPIRE": 300,
+        "LOCATION": request.getfixturevalue("zookeeper_location"),
+    }
+
+
 ON_SENTINEL = {"test_fence", "test_force_release", "test_hand_over", "test_lock"}
 """They cover requests of threads and tasks, notifications of waiters, renewal, and the facts of a server."""
+
+NOT_ON_ZOOKEEPER = {"test_hand_over"}
+"""Its lock is fair, so that it isn't handed over within a process."""
 
 # The faces: callers in threads and callers in tasks
 
@@ -171,6 +183,7 @@ BACKENDS = [
     pytest.param(cluster, id="cluster"),
     pytest.param(sentinel, id="sentinel"),
     pytest.param(redlock, id="redlock"),
+    pytest.param(zookeeper, id="zookeeper"),
 ]
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 

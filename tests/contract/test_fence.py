@@ -73,8 +73,10 @@ def test_raise_fences_never_lowers_them(face: Face, alice: Caller, *, ahead: boo
 
 def test_facts_describe_the_server(alice: Caller) -> None:
     facts = alice(diagnosis.facts)
-    assert facts.server in {"Redis", "Valkey", "memory"}
+    assert facts.server in {"Redis", "Valkey", "ZooKeeper", "memory"}
     assert facts.role == "master"
     assert facts.denied == ()
+    if facts.server == "ZooKeeper":
+        return  # it has no clock
     assert facts.ahead is not None
     assert abs(facts.ahead) < 5

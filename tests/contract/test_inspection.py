@@ -127,7 +127,7 @@ def test_the_note_of_a_call_site_is_stored_with_the_holder(face: Face, alice: Ca
     """[L7] METADATA has no part in it. The next holder has its own note, also after a hand-over. Unprintable characters
     are escaped where it is shown."""
     face.isolate(METADATA=[])
-    grant = alice(face.lock(note="import of\n2031", max_hold=60).acquire)
+    grant = alice(face.lock(note="import of\n2031", max_hold=600).acquire)
     waiting = face.start_waiting(bob, face.lock(note="ä" * 100), timeout=PATIENCE)
     holder = alice(inspection.find, face.key).holder
     assert (holder.note, holder.host, str(holder)) == (r"import of\n2031", None, r"unknown host (import of\n2031)")

@@ -122,7 +122,7 @@ def test_acquire_without_wait_sends_one_command(face: Face, alice: Caller, bob: 
         for answer in (True, False):
             with face.commands() as commands:
                 assert bool(bob(lock.acquire, **how)) is answer, how
-            assert commands == ["lock/acquire"], how
+            assert commands in (["lock/acquire"], ["lock/acquire_fair"]), how
             if answer:
                 bob(lock.release)
                 alice(lock.acquire)
@@ -170,7 +170,10 @@ def test_waiters_of_one_process_are_served_in_their_order(face: Face, alice: Cal
     lock = face.lock()
     grant, owner = alice(lock.acquire), alice
     callers = [face.caller() for _ in range(4)]
-    waiting = [face.start_waiting(caller, lock, timeout=PATIENCE) for caller in callers]
+    waiting = []
+    for caller in callers:
+        waiting.append(face.start_waiting(caller, lock, timeout=PATIENCE))
+        face.wait_until_registered(lock)
     while waiting:
         owner(grant.release)
         first, owner = waiting.pop(0), callers.pop(0)

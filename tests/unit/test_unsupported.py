@@ -37,7 +37,7 @@ MAKERS: list[tuple[str, Callable[[], Any]]] = [
     ("records need Redis", lambda: locks.record("a")),
     ("latches need Redis", lambda: locks.latch("a")),
     ("records need Redis", bind_task),
-    ("fair locks need Redis", lambda: locks.fair_lock("a")),
+    ("fair locks need Redis or ZooKeeper", lambda: locks.fair_lock("a")),
     ("multi locks need Redis", lambda: locks.multi_lock("a", "b")),
     ("loads of a cache need Redis", lambda: get_or_load("a", int)),
 ]

@@ -65,7 +65,7 @@ class RedlockBackend(Backend):
         }
     """
 
-    supports = frozenset()
+    supports = frozenset({"counters", "kept"})
     lists_servers = True
 
     def __init__(self, location: Sequence[str], options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
