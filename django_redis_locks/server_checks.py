@@ -16,6 +16,7 @@ from .checks import TAG
 from .conf import cache_settings as caches
 from .core.errors import LockBackendError
 from .core.server_info import MEMORY
+from .core.tuning import SESSION_SHARE
 from .handler import locks
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ OTHER_SENTINELS: Final = 2
 
 ELECTION: Final = 2.0
 """The seconds that sentinels need at most, as a rule, to agree on a failover and to promote a replica."""
+
+SESSION_TOLERANCE: Final = 0.01
+"""The difference between timeouts of a session, in seconds, that causes no warning: they are whole milliseconds."""
 
 CLOCK_TOLERANCE: Final = 10.0
 """The difference between the clocks of server and client, in seconds, that causes no warning."""
@@ -65,6 +69,9 @@ def _messages_of(alias: str) -> Iterator[checks.CheckMessage]:
         return
     if facts.mode == "redlock":
         yield from _of_redlock(where, facts, alias)
+        return
+    if facts.session is not None:
+        yield from _of_session(where, facts.session, alias)
         return
     yield from _of_server(where, facts, alias)
     yield from _of_data(where, facts)
@@ -170,6 +177,24 @@ def _of_redlock(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMe
                 "Then two callers may hold one lock. Set appendonly yes and appendfsync always, or keep a server that has "
                 "crashed away for the longest lease.",
             )
+
+
+def _of_session(where: str, session: float, alias: str) -> Iterator[checks.CheckMessage]:
+    lease = locks[alias].settings.lease / 1000
+    wanted = lease / SESSION_SHARE
+    if session < wanted - SESSION_TOLERANCE:
+        yield _warning(
+            "W121",
+            f"{where}: ZooKeeper ends sessions after {session:g} s, and EXPIRE {lease:g} needs {wanted:g} s.",
+            f"No lock can be acquired. Set EXPIRE to {session * SESSION_SHARE:g}, or raise maxSessionTimeout on each server.",
+        )
+    elif session > wanted + SESSION_TOLERANCE:
+        yield _warning(
+            "W121",
+            f"{where}: ZooKeeper ends sessions after {session:g} s, and EXPIRE {lease:g} asks for {wanted:g} s.",
+            f"The lock of a dead holder stays held for {session:g} s. Set EXPIRE to {session * SESSION_SHARE:g}, or lower "
+            "minSessionTimeout on each server.",
+        )
 
 
 def _of_sentinels(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:

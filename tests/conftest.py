@@ -148,6 +148,7 @@ def zookeeper_client() -> Iterator[KazooClient]:
             client.start(UNHURRIED)
             yield client
             client.stop()
+            client.close()
     except ServerNotFound as error:
         unavailable(str(error))
 

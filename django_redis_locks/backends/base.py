@@ -123,6 +123,9 @@ class Backend:
     always_fair: ClassVar = False
     """Whether every mutex is fair, because the store knows each waiter."""
 
+    longest_is_expire: ClassVar = False
+    """Whether no lease is longer than that of the alias, because it is that of a session."""
+
     incompatible: ClassVar = "E035"
     """The id of the system check that reports ``incompatibility``."""
 

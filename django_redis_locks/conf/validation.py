@@ -190,6 +190,24 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if warning is not None:
         yield Problem(VERSION_WARNING, f"{where}: {warning}.")
     yield from _address(entry, where, backend)
+    if backend.longest_is_expire:
+        yield from _long_leases(entry, where)
+
+
+def _long_leases(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    """Check the leases of names on a store that has none longer than ``EXPIRE``."""
+    for name, override in entry["LOCKS"].items() if isinstance(entry["LOCKS"], Mapping) else ():
+        try:
+            longer = durations.lease_ms(override["EXPIRE"]) > durations.lease_ms(entry["EXPIRE"])
+        except (TypeError, ValueError, LookupError):
+            continue  # it has none, or a wrong one
+        if longer:
+            yield Problem(
+                "E055",
+                f"{where}['LOCKS'][{name!r}]: EXPIRE is longer than that of the alias: {override['EXPIRE']} against "
+                f"{entry['EXPIRE']} seconds.",
+                "On ZooKeeper the alias has the longest lease, that of its session: raise it, or leave this one out.",
+            )
 
 
 def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> Iterator[Problem]:

@@ -40,6 +40,7 @@ class Facts:
         replicas: the number of replicas that are connected and up to date.
         min_replicas: its ``min-replicas-to-write``; with fewer replicas it refuses writes.
         full_coverage: whether a Cluster refuses all requests while a slot has no node.
+        session: the seconds after which ZooKeeper ends a silent session, and frees its locks.
         members: the properties of each server of a Redlock, or of each master of a Cluster, that answered. What one of them
             lacks, the store lacks.
         unreachable: why each of the others can't be asked.
@@ -71,6 +72,7 @@ class Facts:
     replicas: int | None = None
     min_replicas: int | None = None
     full_coverage: bool | None = None
+    session: float | None = None
     members: tuple[Facts, ...] = ()
     unreachable: tuple[str, ...] = ()
 

@@ -39,6 +39,10 @@ REDLOCK_TIMEOUT: Final = 0.5
 """The default ``socket_timeout`` of the servers of a Redlock, in seconds. A silent server is waited for so long only until it
 is known to be down, or a majority has answered."""
 
+SESSION_SHARE: Final = 3 / 4
+"""The share of the timeout of a session with ZooKeeper for which a hold is valid after the last answer. A server reports a
+sign of life to the leader up to half a tick later, and a timeout has two ticks at least."""
+
 BACKEND_WAIT: Final = 2.0
 """How long requests to an unreachable server are retried, unless the settings say otherwise."""
 

@@ -137,6 +137,7 @@ def _(names: Names) -> None:
     "howto/operations:cluster",
     "howto/operations:redlock",
     "howto/operations:sentinel",
+    "howto/zookeeper:zookeeper",
     "howto/testing:settings",
     "howto/testing:xdist",
     "reference/settings:settings",

@@ -12,6 +12,7 @@ from django_redis_locks import clock, locks
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.server_errors import CLUSTER_HINTS, HINTS
 from django_redis_locks.backends.redis.slot_table import slot_of
+from django_redis_locks.backends.zookeeper import client as zookeeper
 from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.registry import registry
@@ -149,3 +150,8 @@ def replies_owed(client: Locks) -> int:
     """How many posted requests have a reply that isn't received yet."""
     backend: Any = client.engine.backend
     return len(backend._pool._owing())
+
+
+def forget_kazoo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behave as if kazoo weren't installed."""
+    monkeypatch.setattr(zookeeper, "INSTALLED", False)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.server_info import Facts
 from ...core.suggestions import closest, did_you_mean
-from ...core.tuning import DEFAULT, Tuning
+from ...core.tuning import DEFAULT, SESSION_SHARE, Tuning
 from ..base import Backend, Subscriber
 from . import client, listing, requests, runs, steps
-from .session import SESSION_SHARE, Session
+from .session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +67,7 @@ class ZooKeeperBackend(Backend):
 
     supports = frozenset({"fair", "wakes"})
     always_fair = True
+    longest_is_expire = True
     incompatible = "E054"
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
@@ -137,7 +138,7 @@ class ZooKeeperBackend(Backend):
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         runs.call(self.session, _probing(), timeout)
-        return Facts("ZooKeeper", address=self.location)
+        return Facts("ZooKeeper", address=self.location, session=self.session.lease / 1000 / SESSION_SHARE)
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         return _WatchSubscriber(self.session, handler)

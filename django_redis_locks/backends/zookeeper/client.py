@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 1.0}
 """How long a client that has lost its connection waits between attempts."""
 
-OURS: Final = frozenset({"hosts", "timeout", "client_id", "connection_retry", "command_retry", "read_only", "logger"})
+OURS: Final = frozenset(
+    {"hosts", "timeout", "client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"}
+)
 """The arguments of kazoo's client that this backend sets."""
 
 

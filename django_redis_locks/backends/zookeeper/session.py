@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from ...core import clock
 from ...core.clock import system_now
 from ...core.errors import LockBackendError
 from ...core.keys import CONFIRM
+from ...core.tuning import SESSION_SHARE
 from ..redis import timers
 from . import line
 from .client import Client
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
     from .nodes import Node
     from .requests import Step
 
-SESSION_SHARE: Final = 3 / 4
-"""The share of the session's timeout for which a hold is valid after the last answer. A server tells the leader of a sign
-of life up to half a tick later, and a timeout has two ticks at least."""
+_log = logging.getLogger("django_redis_locks.backend")
 
 REAP_RETRY: Final = 1.0
 """The seconds after which the deletion of a node is tried again after its lease."""
@@ -196,6 +196,8 @@ class Session:
     # Events of the client
 
     def on_connect(self, lease: int) -> None:
+        if abs(lease - 1000 * self.timeout) > 10 and self.lease != lease * SESSION_SHARE:
+            _log.warning("ZooKeeper ends sessions after %g s instead of %g s: see W121", lease / 1000, self.timeout)
         with self._mutex:
             self.lease = lease * SESSION_SHARE
             waiting, self._on_connect = self._on_connect, []
