@@ -68,12 +68,16 @@ def creating(session: Session, lock: str, token: str, description: Description) 
             session.unanswered.discard((lock, token))
             return node, (yield from reading(lock))
     session.unanswered.add((lock, token))
+    joining = [
+        requests.create_in_line(f"{parent}/{prefix_of(token)}", description.pack()),
+        requests.children(parent),
+    ]
+    if lock in session.lines:  # the parent probably exists
+        stored, names = yield joining
+        made: Any = Refused.EXISTS
+    else:
+        made, stored, names = yield [requests.create(parent), *joining]
     for _ in range(ATTEMPTS):
-        made, stored, names = yield [
-            requests.create(parent),
-            requests.create_in_line(f"{parent}/{prefix_of(token)}", description.pack()),
-            requests.children(parent),
-        ]
         if isinstance(stored, Stored):
             node = Node(lock, token, stored.path, stored.created, description)
             session.add(node)
@@ -84,6 +88,7 @@ def creating(session: Session, lock: str, token: str, description: Description) 
             return node, line_of(names)
         if made is Refused.MISSING:
             yield [requests.create_all(base_of(lock.partition("}:k:")[0]))]
+        made, stored, names = yield [requests.create(parent), *joining]
     raise unsettled(lock)
 
 
@@ -108,7 +113,11 @@ def inspecting(lock: str) -> Step:
 
 def deleting(session: Session, node: Node) -> Step:
     """Delete a node, and its parent if that is empty then. Returns 0 if the node was gone, 1, or 2 if others are in line."""
+    followed = session.is_followed(node.path)
     session.forget(node)
+    if followed:  # then the parent isn't empty
+        (deleted,) = yield [requests.delete(node.path)]
+        return 0 if deleted is Refused.MISSING else 2
     deleted, parent = yield [requests.delete(node.path), requests.delete(node.path.rpartition("/")[0])]
     if deleted is Refused.MISSING:
         return 0
@@ -116,19 +125,16 @@ def deleting(session: Session, node: Node) -> Step:
 
 
 def following(session: Session, node: Node, names: Sequence[str]) -> Step:
-    """Have a waiting node notified of the deletion of the one before it. Returns the ``Lowest``, or None if one of the nodes is
-    gone: then the line is to be read again."""
-    parent = parent_of(node.lock)
-    before = f"{parent}/{names[names.index(node.name) - 1]}"
-    lowest = f"{parent}/{names[0]}"
-    followed = session.follow(before, node)
-    wanted = [requests.get(lowest, watched=lowest == before and not followed)]
-    if lowest != before and not followed:
-        wanted.append(requests.get(before, watched=True))
-    replies = yield wanted
-    if any(reply is Refused.MISSING for reply in replies):
-        return None
-    return lowest_of(replies[0])
+    """Have a waiting node notified of the deletion of the one before it. Returns whether that exists; if not, the line is to
+    be read again."""
+    before = f"{parent_of(node.lock)}/{names[names.index(node.name) - 1]}"
+    if session.follow(before, node):
+        return True
+    (found,) = yield [requests.get(before, watched=True)]
+    if found is Refused.MISSING:
+        session.unfollow(before, node)
+        return False
+    return True
 
 
 def looking(session: Session, node: Node) -> Step:
@@ -136,7 +142,8 @@ def looking(session: Session, node: Node) -> Step:
     for _ in range(ATTEMPTS):
         if session.nodes.get((node.lock, node.token)) is not node or node.granted:
             return None
-        names = yield from reading(node.lock)
+        (found,) = yield [requests.children(parent_of(node.lock))]  # nodes before this one can only go
+        names = [] if found is Refused.MISSING else line_of(found)
         if node.name not in names:
             session.forget(node)
             raise LockBackendError("the node of a waiter is gone", transient=True)
@@ -145,7 +152,7 @@ def looking(session: Session, node: Node) -> Step:
                 session.hold(node, node.description.lease)
                 session.tell(node)
             return None
-        if (yield from following(session, node, names)) is not None:
+        if (yield from following(session, node, names)):
             return None
     raise unsettled(node.lock)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -46,6 +47,7 @@ class Session:
 
     Attributes:
         nodes: the nodes of this process, by the lock and the token.
+        lines: how many of them each lock has.
         unanswered: the requests to create a node that got no reply: the node may exist.
         lease: the largest lease in milliseconds, by the timeout that the ensemble has granted.
     """
@@ -62,6 +64,7 @@ class Session:
         self._mutex = threading.RLock()
         self._client: Client | None = None
         self.nodes: dict[Key, Node] = {}
+        self.lines: Counter[str] = Counter()
         self.unanswered: set[Key] = set()
         self.lease: float = inf
         self.generation = 0
@@ -112,12 +115,16 @@ class Session:
         with self._mutex:
             self.nodes[node.lock, node.token] = node
             self._by_path[node.path] = node
+            self.lines[node.lock] += 1
 
     def forget(self, node: Node) -> None:
         """Forget a node, before or because it is deleted."""
         with self._mutex:
             if self.nodes.get((node.lock, node.token)) is node:
                 del self.nodes[node.lock, node.token]
+                self.lines[node.lock] -= 1
+                if not self.lines[node.lock]:
+                    del self.lines[node.lock]
             self._by_path.pop(node.path, None)
             for path in [path for path, follower in self._followers.items() if follower is node]:
                 del self._followers[path]
@@ -145,6 +152,16 @@ class Session:
         if node is not None:
             self.forget(node)
             self.confirm(lock)
+
+    def is_followed(self, path: str) -> bool:
+        """Return whether a node of this process waits for the end of the one at ``path``."""
+        return path in self._followers
+
+    def unfollow(self, path: str, node: Node) -> None:
+        """Undo ``follow``: the other node was gone."""
+        with self._mutex:
+            if self._followers.get(path) is node:
+                del self._followers[path]
 
     def hold(self, node: Node, lease: int) -> None:
         """Let the lease of a lock that was granted to a node end after these milliseconds, or later if it did anyway."""
@@ -220,6 +237,7 @@ class Session:
             self.generation += 1
             held = {node.lock for node in self.nodes.values() if node.granted}
             self.nodes.clear()
+            self.lines.clear()
             self.unanswered.clear()
             self._by_path.clear()
             self._followers.clear()

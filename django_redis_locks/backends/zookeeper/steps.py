@@ -55,10 +55,9 @@ def acquire_fair(session: Session, keys: Keys, args: AcquireFair) -> Step:
             session.forget(node)
             lowest = None if found is Refused.MISSING else line.lowest_of(found)
             return _busy(session, lowest, node)
+        elif (yield from line.following(session, node, names)):
+            return [0, lease, 0, 0, "", node.created]  # the last attempt reads the holder
         else:
-            lowest = yield from line.following(session, node, names)
-            if lowest is not None:
-                return _busy(session, lowest, node)
             names = None
     raise line.unsettled(lock)
 
