@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...core.clock import system_now
 from ...core.errors import LockBackendError
+from ..redis import timers
 from .requests import Refused, Stored
 
 try:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 1.0}
 """How long a client that has lost its connection waits between attempts."""
+
+NUDGE: Final = 0.1
+"""The seconds after which a request without a reply is followed by another one. A server sometimes (3.8: one of some thousand
+times) keeps the reply to one of several requests until it gets the next one, such as a ping some seconds later."""
 
 OURS: Final = frozenset(
     {"hosts", "timeout", "client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"}
@@ -95,6 +100,8 @@ class Client:
             self._kazoo = KazooClient(hosts, timeout, connection_retry=RECONNECT, **options)
         except errors.ConfigurationError as error:
             raise ValueError(str(error)) from error
+        self._open: dict[int, float] = {}
+        self._nudges = False
         self._observe_timeout()
         self._kazoo.add_listener(self._on_state)
 
@@ -161,20 +168,24 @@ class Client:
             LockBackendError: one of them wasn't answered in time, or was refused.
         """
         deadline = system_now() + seconds
-        results = [self._begin(request) for request in requests]
-        return [
-            self._read(request, partial(result.get, timeout=max(0.001, deadline - system_now())))
-            for request, result in zip(requests, results, strict=True)
-        ]
+        results = self._begin_all(requests)
+        try:
+            return [
+                self._read(request, partial(result.get, timeout=max(0.001, deadline - system_now())))
+                for request, result in zip(requests, results, strict=True)
+            ]
+        finally:
+            self._open.pop(id(results), None)
 
     def post(self, requests: Sequence[Request], on_replies: Callable[[list[Any] | LockBackendError], object]) -> None:
         """Send requests, and have ``on_replies`` called with the replies or the error, in another thread."""
-        results = [self._begin(request) for request in requests]
+        results = self._begin_all(requests)
         left = threading.Semaphore(len(results) - 1)
 
         def completed(_: object) -> None:
             if left.acquire(blocking=False):
                 return
+            self._open.pop(id(results), None)
             replies: list[Any] | LockBackendError
             try:
                 replies = [
@@ -187,6 +198,25 @@ class Client:
 
         for result in results:
             result.rawlink(completed)
+
+    def _begin_all(self, requests: Sequence[Request]) -> list[Any]:
+        """Send requests, and begin to look after their replies."""
+        results = [self._begin(request) for request in requests]
+        self._open[id(results)] = system_now()
+        if not self._nudges:
+            self._nudges = True
+            timers.call_at(system_now() + NUDGE, self._nudge)
+        return results
+
+    def _nudge(self) -> None:
+        """Send one more request if some have no reply yet."""
+        self._nudges = False
+        sent = list(self._open.values())
+        if sent:
+            self._nudges = True
+            timers.call_at(system_now() + NUDGE, self._nudge)
+            if min(sent) <= system_now() - NUDGE and self.connected:
+                self._kazoo.exists_async("/")
 
     def _begin(self, request: Request) -> Any:
         kazoo, (method, path, data, watched) = self._kazoo, request
