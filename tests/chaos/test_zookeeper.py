@@ -15,6 +15,7 @@ import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost, clock, inspection, locks
 from tests.forks import in_child
+from tests.probes.tuning import Tune
 from tests.servers import unavailable
 from tests.waiting import eventually
 from tools.processes import ServerNotFound
@@ -216,8 +217,9 @@ def assert_no_other_has(grant: Grant) -> None:
         assert locks["other"].lock("a", wait=0).acquire(blocking=False)
 
 
-def test_a_minority_of_servers_grants_nothing(ensemble: ZooKeeperEnsemble) -> None:
+def test_a_minority_of_servers_grants_nothing(ensemble: ZooKeeperEnsemble, tune: Tune) -> None:
     """A holder can't be sure of its lock, and ends it before the ensemble may."""
+    tune(socket_timeout=1.0)
     lost: list[float] = []
     grant = locks.lock("a", on_lost=lambda _: lost.append(clock.now())).acquire()
     for server in ensemble.servers[:2]:

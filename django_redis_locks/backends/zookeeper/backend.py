@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ...core.clock import system_now
 from ...core.server_info import Facts
 from ...core.suggestions import closest, did_you_mean
 from ...core.tuning import DEFAULT, SESSION_SHARE, Tuning
@@ -137,8 +138,14 @@ class ZooKeeperBackend(Backend):
         runs.call(self.session, _probing(), self._timeout)
 
     def facts(self, prefix: str, timeout: float) -> Facts:
+        end = system_now() + timeout
         runs.call(self.session, _probing(), timeout)
-        return Facts("ZooKeeper", address=self.location, session=self.session.lease / 1000 / SESSION_SHARE)
+        begin = system_now()
+        runs.call(self.session, _probing(), max(0.001, end - begin))
+        took = system_now() - begin
+        return Facts(
+            "ZooKeeper", address=self.location, round_trip=took, session=self.session.lease / 1000 / SESSION_SHARE
+        )
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         return _WatchSubscriber(self.session, handler)

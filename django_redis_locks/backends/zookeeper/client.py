@@ -143,7 +143,8 @@ class Client:
         return LockBackendError(f"ZooKeeper at {self._hosts} can't be reached", transient=True, unreachable=True)
 
     def stop(self) -> None:
-        """End the session, which deletes its nodes."""
+        """End the session, which deletes its nodes. Its end is no event."""
+        self._kazoo.remove_listener(self._on_state)
         self._kazoo.stop()
         self._kazoo.close()
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from .requests import Request, Step
     from .session import Session
 
-EXPIRED = LockBackendError("the session with ZooKeeper has expired", outcome_unknown=True, transient=True)
+
+def _expired() -> LockBackendError:
+    """Return the error of requests to an earlier session."""
+    return LockBackendError("the session with ZooKeeper has expired", outcome_unknown=True, transient=True)
 
 
 def call(session: Session, step: Step, seconds: float) -> Any:
@@ -37,7 +40,7 @@ def call(session: Session, step: Step, seconds: float) -> Any:
         generation = session.generation
         replies = client.send(requests, max(0.001, deadline - system_now()))
         if generation != session.generation:
-            raise EXPIRED
+            raise _expired()
 
 
 async def acall(session: Session, step: Step, seconds: float) -> Any:
@@ -139,4 +142,4 @@ class Run:
         self._session.client.post(self._requests, self._receive)
 
     def _receive(self, replies: list[Any] | LockBackendError) -> None:
-        self._go_on(replies if self._generation == self._session.generation else EXPIRED)
+        self._go_on(replies if self._generation == self._session.generation else _expired())
