@@ -87,10 +87,10 @@ class Topology:
     """The servers of a store, as far as this process knows them. Addresses have no login.
 
     Attributes:
-        kind: "memory", "standalone", "sentinel", "cluster" or "redlock", in the words of ``Facts.mode``; or the name of another
-            backend.
-        servers: the address of the server, or of the master that sentinels named; the masters of a Cluster;
-            the servers of a Redlock. Empty until they are known.
+        kind: "memory", "standalone", "sentinel", "cluster" or "redlock", in the words of ``Facts.mode``; "zookeeper", or the
+            name of another backend.
+        servers: the address of the server, or of the master that sentinels named; the masters of a Cluster; the servers of a
+            Redlock or of ZooKeeper. Empty until they are known.
         service: the service that the sentinels monitor.
         asked: those of the servers of a Cluster that have the lock in question.
     """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.clock import system_now
-from ...core.server_info import Facts
+from ...core.server_info import Facts, Topology
 from ...core.suggestions import closest, did_you_mean
 from ...core.tuning import DEFAULT, SESSION_SHARE, Tuning
 from ..base import Backend, Subscriber
@@ -146,6 +146,9 @@ class ZooKeeperBackend(Backend):
         return Facts(
             "ZooKeeper", address=self.location, round_trip=took, session=self.session.lease / 1000 / SESSION_SHARE
         )
+
+    def topology(self, key: str = "") -> Topology:
+        return Topology("zookeeper", tuple(self.location.split(",")))
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
         return _WatchSubscriber(self.session, handler)
