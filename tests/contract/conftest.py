@@ -33,8 +33,8 @@ from tools.redis_server import RedisServer
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the rows ``sentinel`` and ``zookeeper`` only in the suites that they are for; the former in all if the variable
-    ``ON_SENTINEL`` is "all"."""
+    """Keep the rows ``sentinel`` and ``zookeeper`` only in the suites that they are for; ``sentinel`` in all of them if the
+    variable ``ON_SENTINEL`` is "all"."""
     everywhere = os.environ.get("ON_SENTINEL") == "all"
     unneeded = [
         item
