@@ -74,10 +74,15 @@ def test_usual_round_needs_no_thread(
     use(settings, redlock_location)
     warm_up(redlock_servers)
     jobs = count_jobs(monkeypatch)
-    for _ in range(50):
-        with locks.lock("a"):
-            pass
-    assert jobs == []
+
+    def fifty_pairs_need_none() -> bool:
+        jobs.clear()
+        for _ in range(50):
+            with locks.lock("a"):
+                pass
+        return not jobs
+
+    eventually(fifty_pairs_need_none)  # what an earlier test left to a thread may need a moment
 
 
 def test_script_that_a_server_forgot_is_sent_again(
