@@ -115,6 +115,7 @@ class FaultSchedule:
             place = re.sub(rb"\b(thing:|alone)\d+", rb"\1", key)  # the tests number their keys
             chance = self._chances[name, key] = random.Random(f"{self._seed} {name} {place!r}")
         mild, severe = chance.random() < MILD, chance.random() < SEVERE
+        may_end = name in ACQUIRES and self._leases.get(key, SHORT) < SHORT
         if name in ACQUIRES:
             lease, holder = value[3 + int(value[2]) + 1 :][:2]
             self._leases[key] = int(lease)
@@ -127,10 +128,12 @@ class FaultSchedule:
             self._suffered.discard(asking)
         elif name in FORCED:
             self._forced.add(key)
-        return chance.choice(self._harmless(name, key, connection)) if mild else None
+        harmless = self._harmless(name, key, connection, may_end) if mild else []
+        return chance.choice(harmless) if harmless else None
 
-    def _harmless(self, name: str, key: bytes, connection: ProxyConnection) -> list[Fault]:
-        faults = [Fault("duplicate", "request")]
+    def _harmless(self, name: str, key: bytes, connection: ProxyConnection, may_end: bool) -> list[Fault]:
+        """``may_end``: the lease of the holder may end between a request and its duplicate, which is a late copy then."""
+        faults = [] if may_end else [Fault("duplicate", "request")]
         if name in LATE_COPIES:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = connection.answered_scripts and not connection.pending_requests
